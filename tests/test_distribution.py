@@ -48,7 +48,7 @@ import datarax
 from datarax import metrics, testing
 print(datarax.__file__)
 batches = [{"values": jnp.arange(4.0) + i} for i in range(3)]
-testing.check_metric(metrics.Mean(), batches)
+testing.check_metric(metrics.Mean(), batches, on_host=True)
 print(metrics.Mean().update(jnp.arange(4.0)).results())
 """
 

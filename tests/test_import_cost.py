@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
 HEAVY = {"flax", "jinja2", "matplotlib", "optax", "orbax", "pytest", "rich", "scipy", "sklearn"}
 
 
+@cache
 def loaded_by(statement: str) -> set[str]:
     code = f"import sys; {statement}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -135,7 +135,7 @@ def test_the_port_is_held_while_the_group_lives():
 
 
 def test_a_group_runs_one_function_after_the_other():
-    with processes.Group(_who, 2, 10, timeout=120) as group:
+    with processes.kept(_who, 2, 10, timeout=120) as group:
         assert group.results() == [(10, 2, 1, (2,)), (11, 2, 1, (2,))]
         for base in (20, 30):
             group.again(_who, base)

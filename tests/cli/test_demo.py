@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from matplotlib.image import imread
 
 from datarax.cli import digits, main
 from datarax.cli.demo import run
-from tests.cli.command import SCRIPT, datarax, members
+from tests.cli.command import SCRIPT, members
 from tests.cli.quality import (
     Predictions,
     interval_differences,
@@ -66,13 +66,48 @@ def demo(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory) -> Run:
-    """The installed command, with the default folder; `make demo` has the options of XLA."""
+    """Two processes with the default folder; this one, which has JAX already, is their parent."""
     cwd = tmp_path_factory.mktemp("processes")
     flags = re.sub(r"--xla_force_host\S*", "", os.environ["XLA_FLAGS"])
-    done = datarax("demo", "--epochs", str(EPOCHS), "--processes", "2", cwd=cwd, XLA_FLAGS=flags)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    return written(cwd / "datarax-demo", done.stdout)
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        output_in(tmp_path_factory.mktemp("output")) as texts,
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        for name in [name for name in os.environ if name.startswith("JAX_")]:
+            patched.delenv(name)
+        patched.setenv("XLA_FLAGS", flags)  # `make demo` has the options of XLA, too
+        patched.chdir(cwd)
+        code = main(["demo", "--epochs", str(EPOCHS), "--processes", "2"])
+    out, err = texts()
+    assert code == 0, out + err
+    assert err == ""
+    return written(cwd / "datarax-demo", out)
+
+
+@contextlib.contextmanager
+def output_in(folder: Path) -> Iterator[Callable[[], list[str]]]:
+    """Sends what this process and its children print to files; gives what reads both of them."""
+    streams = {"out": sys.stdout, "err": sys.stderr}
+    own = {}
+    with contextlib.ExitStack() as files:
+        for fd, (name, stream) in enumerate(streams.items(), 1):
+            stream.flush()
+            own[fd] = os.dup(fd)
+            os.dup2(files.enter_context((folder / name).open("w")).fileno(), fd)
+        try:
+            with (
+                open(1, "w", closefd=False) as out,
+                open(2, "w", closefd=False) as err,
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+            ):
+                yield lambda: [(folder / name).read_text() for name in streams]
+        finally:
+            for fd, before in own.items():
+                os.dup2(before, fd)
+                os.close(before)
 
 
 def written(folder: Path, shown: str) -> Run:

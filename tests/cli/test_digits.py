@@ -53,7 +53,7 @@ def test_summaries_of_unequal_parts_add_up(rng):
     mask[40:] = False  # the last part has no example at all
     logits[~mask] = np.nan
     parts = [
-        digits.summary(jnp.asarray(x), digits.Batch(None, jnp.asarray(y), jnp.asarray(m)))
+        jax.jit(digits.summary)(x, digits.Batch(None, y, m))
         for x, y, m in zip(*(np.split(a, [3, 40]) for a in (logits, labels, mask)), strict=True)
     ]
     expected = reference(logits[mask], labels[mask])

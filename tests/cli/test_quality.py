@@ -26,6 +26,7 @@ from tests.cli.quality import (
 )
 from tests.helpers import make_mesh, place
 
+OF_SLICES = 500  # replicas of the accuracy of each slice: the host reads one by one
 SLICES = {"digit": list("0123456789"), "ink": ["light", "medium", "heavy"]}
 
 
@@ -138,7 +139,7 @@ def make_quality() -> Metric:
         "interval": Bootstrap(Collection(headline), REPLICAS),
     }
     for by, sliced in by_slice(accuracy).items():
-        metrics[by] = Bootstrap(sliced, REPLICAS)
+        metrics[by] = Bootstrap(sliced, OF_SLICES)
     for by, sliced in by_slice(Sum().from_outputs(values="present")).items():
         metrics[f"{by}/examples"] = sliced
     return Collection(metrics)
@@ -178,5 +179,6 @@ def test_quality_and_intervals_on_devices(classified):
     assert found.keys() == expected.keys()
     assert bounds[1] - bounds[0] < 0.01
     slices = {by: (names, ids[by]) for by, names in SLICES.items()}
-    found |= interval_differences(results, predictions, slices)
+    found |= interval_differences(results, predictions, slices, OF_SLICES)
+    found |= interval_differences(results, predictions, {}, REPLICAS)
     assert max(found.values()) <= TOLERANCE, found

@@ -84,7 +84,7 @@ def test_dask_evaluates_again_what_a_dead_worker_had(files):
     dask: Any = import_module("distributed")
     alone = fold(files, BOTH, BINARY, batch_size=64)
     with dask.LocalCluster(
-        n_workers=3, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
     ) as cluster:
         address = cluster.scheduler_address
         with dask.Client(address) as client, engine("dask", address) as workers:

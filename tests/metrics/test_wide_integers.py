@@ -79,13 +79,21 @@ def test_integers_of_any_dtypes_are_compared_by_value(rng: np.random.Generator) 
     values = [-(2**63), -(2**31), -129, -1, 0, 1, 127, 128, 255, 256, 2**31 - 1, 2**31]
     values += [2**32 - 1, 2**32, 2**32 + 1, 2**63 - 1, 2**63, 2**64 - 1]
     dtypes = ["int8", "uint8", "int32", "uint32", "int64", "uint64"]
+    held = {a: [v for v in values if np.iinfo(a).min <= v <= np.iinfo(a).max] for a in dtypes}
+
+    @jax.jit
+    def compared(arrays: dict[str, jax.Array]) -> dict[tuple[str, str], jax.Array]:
+        return {
+            (a, b): equal_integers(arrays[a][:, None], arrays[b][None, :])
+            for a in dtypes
+            for b in dtypes
+        }
+
     with x64():
-        for a in dtypes:
-            x = [v for v in values if np.iinfo(a).min <= v <= np.iinfo(a).max]
-            for b in dtypes:
-                y = [v for v in values if np.iinfo(b).min <= v <= np.iinfo(b).max]
-                got = equal_integers(jnp.asarray(x, a)[:, None], jnp.asarray(y, b)[None, :])
-                np.testing.assert_array_equal(got, [[v == w for w in y] for v in x])
+        found = compared({a: np.asarray(x, a) for a, x in held.items()})
+    assert len(found) == len(dtypes) ** 2
+    for (a, b), got in found.items():
+        np.testing.assert_array_equal(got, [[v == w for w in held[b]] for v in held[a]])
 
 
 def labelled() -> dict[str, tuple[datarax.Metric, dict[str, Any], str]]:

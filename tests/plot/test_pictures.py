@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -65,6 +66,12 @@ FIGURES = {
 }
 
 
+@cache
+def drawn(name: str) -> str:
+    """The picture that several tests look at."""
+    return svg(FIGURES[name](0))
+
+
 def pixels(figure, dpi=50) -> np.ndarray:
     """The picture in greys, of shape (height, width)."""
     file = io.BytesIO()
@@ -82,7 +89,7 @@ def coarse(grey: np.ndarray, cells: int = 16) -> np.ndarray:
 @pytest.mark.parametrize("name", FIGURES)
 def test_pictures_are_deterministic(name):
     make = FIGURES[name]
-    first = svg(make(0))
+    first = drawn(name)
     assert svg(make(0)) == first
     assert svg(make(0.5)) != first
 
@@ -109,7 +116,7 @@ def test_references_are_distinct():
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_an_svg_is_a_part_of_a_page(name):
-    text = svg(FIGURES[name](0))
+    text = drawn(name)
     ElementTree.fromstring(text)  # it is well-formed
     assert text.startswith("<svg ")
     assert "currentColor" in text
@@ -123,13 +130,13 @@ def test_an_svg_is_a_part_of_a_page(name):
 
 
 def test_ids_of_different_pictures_differ():
-    ids = [re.findall(r'\sid="([^"]+)"', svg(make(0))) for make in FIGURES.values()]
+    ids = [re.findall(r'\sid="([^"]+)"', drawn(name)) for name in FIGURES]
     assert sum(map(len, ids)) == len({each for several in ids for each in several})
 
 
 def test_pictures_are_seen_on_light_and_dark_pages(tmp_path):
     require_chromium()
-    text = svg(FIGURES["reliability"](0))
+    text = drawn("reliability")
     greys = {}
     for page, ink in (("#15171c", "#e8e8e8"), ("#ffffff", "#111111")):
         file, shot = tmp_path / "page.html", tmp_path / "page.png"

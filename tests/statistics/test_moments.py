@@ -74,11 +74,12 @@ def test_two_streams_far_apart():
 
 
 def test_a_long_stream_of_scalars_stays_on_course():
-    # One million updates: 1e4 - 1 and 1e4 + 1 in turn.
+    # 1e4 - 1 and 1e4 + 1 in turn. Without the lower part of the mean, the variance is wrong by
+    # hundreds of units in the last place after 50,000 updates, and by fewer after a million.
     def step(stat, i):
         return stat.update(jnp.float32(1e4) + (2 * (i % 2) - 1).astype(jnp.float32)), None
 
-    stat = jax.jit(lambda: lax.scan(step, Moments(order=4), jnp.arange(1_000_000))[0])()
+    stat = jax.jit(lambda: lax.scan(step, Moments(order=4), jnp.arange(50_000))[0])()
     assert_same(stat.mean, 1e4, np.float32)
     assert_same(stat.variance(), 1, np.float32, ulps=2)
     np.testing.assert_allclose(stat.skewness, 0, atol=1e-6)

@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from datarax import MetricInputError
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
-from tests.helpers import compiled_text, make_mesh, optimized, over_shards, place, x64
+from tests.helpers import compiled_text, make_mesh, over_shards, place, x64
 
 SHAPE = (30, 7)
 CELLS = 30 * 7
@@ -50,15 +49,21 @@ def test_counts_of_masks_and_of_weights_add_up(rng):
 
 def test_a_cell_counts_past_32_bits():
     # 2**32 + 2**20 ones in one cell; another is hit once, at the end.
-    ones, rounds = jnp.ones(2**20, jnp.bool_), 2**12 + 1
-    first = jnp.zeros(2**20, jnp.int32)
+    n = 2**20
+    ones, first = jnp.ones(n, jnp.bool_), jnp.zeros(n, jnp.int32)
 
-    @optimized
-    def fold(tally):
-        return lax.scan(lambda t, _: (t.add(first, ones), None), tally, length=rounds)[0]
+    def last_before_full(tally):
+        # It holds one round since the last flush, and now all that it has room for.
+        assert (tally.recent.tolist(), int(tally.pending)) == ([n, 0], n)
+        return tally.replace(recent=tally.recent * 2047, pending=tally.pending * 2047)
 
-    tally = add(fold(ScatterCounts((2,))), np.int32([1]), np.array([True]))
-    assert np.asarray(tally.exact, np.float64).tolist() == [2.0**32 + 2.0**20, 1.0]
+    tally = add(ScatterCounts((2,)), first, ones)
+    for _ in range(2):
+        tally = add(last_before_full(tally), first, ones)
+    assert np.asarray(tally.exact, np.float64).tolist() == [2.0**32 - n, 0.0]
+    tally = add(add(tally, first, ones), first, ones)
+    tally = add(tally, np.int32([1]), np.array([True]))
+    assert np.asarray(tally.exact, np.float64).tolist() == [2.0**32 + n, 1.0]
 
 
 @pytest.mark.parametrize("cells", [7, 2**14, 2**14 + 1, 40_000])

@@ -300,19 +300,25 @@ def collected(collector):
     return results
 
 
-def test_after_a_kill_fewer_processes_go_on_from_the_checkpoint_to_the_same_counts(tmp_path):
+@pytest.mark.parametrize("before", [2, pytest.param(3, marks=long)])
+def test_after_a_kill_fewer_processes_go_on_from_the_checkpoint_to_the_same_counts(
+    before, tmp_path
+):
     undisturbed, broken = tmp_path / "undisturbed", tmp_path / "broken"
     for folder in (undisturbed, broken):
         folder.mkdir()
-    with processes.kept(train, 3, str(broken), (2, 23), timeout=120) as group:
+    victim = before - 1
+    with processes.kept(train, before, str(broken), (victim, 23), timeout=120) as group:
         ended = group.outcomes()
-    assert ended[2].code == -signal.SIGKILL
-    for rank in (0, 1):
-        assert isinstance(ended[rank].value, datarax.MetricTimeoutError), str(ended[rank])
-        assert "(step 27)" in str(ended[rank].value)
-        assert "process 2 of 3 has not reached it" in str(ended[rank].value)
-    again = processes.run(train, 2, str(broken), None)
-    _, whole = train(str(undisturbed), None)  # on a single process, this one
+    assert ended[victim].code == -signal.SIGKILL
+    for each in ended[:victim]:
+        assert isinstance(each.value, datarax.MetricTimeoutError), str(each)
+        assert "(step 27)" in str(each.value)
+        assert f"process {victim} of {before} has not reached it" in str(each.value)
+    # A single process is this one.
+    go_on = (str(broken), None)
+    again = processes.run(train, before - 1, *go_on) if before > 2 else [train(*go_on)]
+    _, whole = train(str(undisturbed), None)
     for first, results in again:
         assert first == 20
         assert results == whole

@@ -36,11 +36,12 @@ def drawn(rng, shapes):
 
 
 def alone(metrics, batch):
-    """The results of each member when it is updated by itself."""
-    return {
-        name: update(Collection({name: metric}), batch).results()[name]
-        for name, metric in metrics.items()
-    }
+    """The results of each member when it is updated by itself, in one program for each shape."""
+    found = {}
+    for name, metric in metrics.items():
+        one = Collection({"one": metric.from_outputs(values="values")})
+        found[name] = update(one, {"values": batch[name]}).results()["one"]
+    return found
 
 
 OLDER = jax.__version_info__ < (0, 10)

@@ -239,7 +239,10 @@ def test_the_host_equals_a_program(rows, weights, rng):
         (metrics.Precision(num_classes=3, average=None, ignore_index=1), (scores, labels)),
         (metrics.ExactMatch(num_labels=3), (scores, (scores > 0.3).astype(np.int32))),
     )
-    each = [(Interval(metric), arguments) for metric, arguments in of_metrics]
+    # All of them with float weights and without; half of them otherwise, as programs are many.
+    some = {0: slice(0, None, 2), 1: slice(1, None, 2)}.get(rows, slice(None))
+    some = slice(1, None, 2) if weights == "boolean" else some
+    each = [(Interval(metric), arguments) for metric, arguments in of_metrics[some]]
 
     def updated(each):
         return [empty.update(*arguments, **given) for empty, arguments in each]

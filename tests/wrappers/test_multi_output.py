@@ -101,7 +101,7 @@ def test_weights_and_steps_of_all_outputs_or_of_each(rng):
 def test_laws(rng):
     batches = [pairs(rng) for _ in range(3)]
     metric = MultiOutput(metrics.MeanSquaredError(), OUTPUTS)
-    check_metric(metric, batches, ulps=64, state_atol=1e-4)
+    check_metric(metric, batches, ulps=64, state_atol=1e-4, on_host=True)
 
 
 def test_invalid_data_of_one_output_is_that_of_this_output(rng):

@@ -60,11 +60,13 @@ rmse = Transformed(Mean(), squared_error, root)
 
 def test_laws(rng):
     batches = [batch_of(rng) for _ in range(3)]
-    check_metric(rmse, batches, ulps=2)  # the mean is within one unit
-    check_metric(Transformed(Accuracy(), from_logits), [binary(rng) for _ in range(3)])
+    # The mean is within one unit. For programs: test_nesting.py.
+    check_metric(rmse, batches, ulps=2, on_host=True)
+    batches_of_logits = [binary(rng) for _ in range(3)]
+    check_metric(Transformed(Accuracy(), from_logits), batches_of_logits, on_host=True)
     # Without `inputs`, the laws of weights hold as for the metric.
     batches = [tuple(binary(rng).values()) for _ in range(3)]
-    check_metric(Transformed(Accuracy(from_logits=True), result=complement), batches)
+    check_metric(Transformed(Accuracy(from_logits=True), result=complement), batches, on_host=True)
 
 
 def test_the_value_is_that_of_the_metric_by_hand(rng):
