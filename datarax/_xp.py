@@ -75,7 +75,7 @@ def all_finite(x: Host | jax.Array) -> bool:
 
 def is_traced(tree: PyTree) -> bool:
     """True if any array of a pytree is traced."""
-    return any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
+    return not on_host(tree) and any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
 
 
 def is_addressable(x: object) -> bool:
@@ -88,10 +88,10 @@ def fetched(tree: PyTree) -> PyTree:
 
     Of an array that all processes hold, the copy of this process.
     """
+    if on_host(tree):
+        return tree
     leaves, structure = jax.tree.flatten(tree)
     places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array)]
-    if not places:
-        return tree
 
     def here(x: jax.Array) -> jax.Array:
         return x if is_addressable(x) or not x.is_fully_replicated else x.addressable_data(0)
@@ -116,12 +116,13 @@ def _is_on_one_cpu(x: jax.Array) -> bool:
 def read_on_host(method: Function) -> Function:
     """Wraps a method, or a function, of a state: outside `jit` it gets the state on the host."""
 
+    quiet = np.errstate(all="ignore")(method)
+
     @wraps(method)
     def read(state: PyTree, *args: object, **kwargs: object) -> object:
         if is_traced(state):
             return method(state, *args, **kwargs)
-        with np.errstate(all="ignore"):
-            return method(fetched(state), *args, **kwargs)
+        return quiet(fetched(state), *args, **kwargs)
 
     return read  # type: ignore[return-value]
 
@@ -131,7 +132,9 @@ def in_x64(function: Callable[..., R], *arrays: PyTree) -> R:
 
     The function uses no other arrays: those may be traced.
     """
-    with x64(*arrays):
+    if on_host(*arrays):
+        return function(*arrays)
+    with jax.enable_x64(True):
         return function(*arrays)
 
 

@@ -9,6 +9,7 @@ from jax.core import Tracer
 
 from datarax._errors import DonatedStateError
 from datarax._typing import PyTree
+from datarax._xp import on_host
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -20,7 +21,7 @@ def refuse_donated(state: PyTree) -> None:
     Raises:
         DonatedStateError: the step that the state was passed to donated it; names its class.
     """
-    for x in jax.tree.leaves(state):
+    for x in () if on_host(state) else jax.tree.leaves(state):
         if isinstance(x, jax.Array) and not isinstance(x, Tracer) and x.is_deleted():
             raise DonatedStateError(
                 f"{type(state).__name__}: the arrays of this metric are deleted, because a "

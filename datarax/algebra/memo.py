@@ -1,7 +1,6 @@
 """`computed_once`: values that several formulas need, and that a reading computes once."""
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from functools import wraps
 from typing import TypeVar
@@ -20,17 +19,20 @@ _Memo = dict[tuple[Hashable, ...], list[tuple[list[jax.Array], PyTree]]]
 _memo: ContextVar[_Memo | None] = ContextVar("memo", default=None)
 
 
-@contextmanager
-def one_reading() -> Iterator[None]:
-    """A block in which methods that are `computed_once` remember what they computed."""
-    if _memo.get() is not None:
-        yield
-        return
-    token = _memo.set({})
-    try:
-        yield
-    finally:
-        _memo.reset(token)
+def one_reading(read: Callable[..., Value]) -> Callable[..., Value]:
+    """Wraps a reading: methods that are `computed_once` remember what they computed in it."""
+
+    @wraps(read)
+    def remembering(*args: PyTree) -> Value:
+        if _memo.get() is not None:
+            return read(*args)
+        token = _memo.set({})
+        try:
+            return read(*args)
+        finally:
+            _memo.reset(token)
+
+    return remembering
 
 
 def computed_once(method: Callable[..., Value]) -> Callable[..., Value]:

@@ -112,7 +112,9 @@ class State(Saveable, Splittable, metaclass=_StateType):
     holds_arrays: ClassVar[bool] = False
     """True if arrays are children; if not, an array as an attribute is an error."""
     delegates: ClassVar[bool] = False
-    """True if `update` only passes arguments on to other states, and each takes its own."""
+    """Whether `update` only passes arguments on to other states, and each takes its own."""
+    owns_mesh: ClassVar[bool] = False
+    """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
     flat: ClassVar[bool] = False
     """True if it is one node of a pytree, whose children are all its arrays. This is faster to
     flatten than a node for each state. The states are made from the arrays when asked for."""
@@ -325,7 +327,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
         It leaves out what its children could not use: `walk` visits them, too.
         """
-        count: PyTree = self.children().get("invalid")
+        count: PyTree = self.invalid if "invalid" in self._children else None  # type: ignore
         # The accumulator of a class that does not know the kind. An `InvalidCounts` is visited.
         return {"": count.value} if getattr(count, "holds_arrays", False) else {}
 
@@ -420,7 +422,11 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
     def states_within(self) -> "list[State]":
         """The states that `walk` visits next: the children, or the states within them."""
-        return [each for child in self.children().values() for each in states_in(child)]
+        found = []
+        for name in self._children:
+            child = getattr(self, name)
+            found += states_in(child)
+        return found
 
     def _children_of_data(self) -> Parts:
         """The children, without the counts of what could not be used."""
@@ -559,25 +565,21 @@ def _merged(a: S, b: S) -> S:
         return fetched(a).combine(fetched(b))
 
 
-def _axes_before(state: PyTree) -> Iterator[tuple[int, ...]]:
+def _axes_before(state: State) -> Iterator[tuple[int, ...]]:
     """For each array of a state, the sizes of the axes before those of the empty state."""
-    if getattr(state, "owns_mesh", False):  # it has an axis of devices, and knows it
+    if state.owns_mesh:  # it has an axis of devices, and knows it
         yield ()
     elif not state.holds_arrays:
-        for child in state.children().values():
-            for each in states_in(child):
-                yield from _axes_before(each)
+        for each in State.states_within(state):  # of a collection, its stacks
+            yield from _axes_before(each)
     else:
         for name, own in state.empty().items():
             # A number has fewer parts with x64.
-            for a, b in zip(_arrays(own), _arrays(getattr(state, name)), strict=False):
-                shape, own = np.shape(b), np.shape(a)
+            arrays = jax.tree.leaves(own), jax.tree.leaves(getattr(state, name))
+            for a, b in zip(*arrays, strict=False):
+                shape, own = getattr(b, "shape", ()), a.shape
                 axes = shape[: len(shape) - len(own)]
                 yield axes if shape[len(axes) :] == own else ()
-
-
-def _arrays(part: PyTree) -> list[PyTree]:
-    return [part] if isinstance(part, np.ndarray | jax.Array) else jax.tree.leaves(part)
 
 
 def refuse_leading_axes(state: State) -> None:
@@ -614,13 +616,17 @@ def states_in(tree: PyTree) -> list[State]:
     """The outermost states in a pytree."""
     if isinstance(tree, State):  # most are, or are arrays: the tree need not be flattened
         return [tree]
-    if isinstance(tree, np.ndarray | jax.Array):
+    if isinstance(tree, np.ndarray | np.generic | jax.Array):
         return []
+    if type(tree) is tuple:
+        return [state for each in tree for state in states_in(each)]
     return [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_state) if isinstance(leaf, State)]
 
 
 def walk(root: State) -> Iterator[State]:
     """Yields a state, and all states within it."""
-    yield root
-    for each in root.states_within():
-        yield from walk(each)
+    coming = [root]
+    while coming:
+        each = coming.pop()
+        yield each
+        coming.extend(reversed(each.states_within()))

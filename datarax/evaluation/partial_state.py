@@ -279,7 +279,7 @@ class Merging:
 def check_foldable(metric: Metric) -> None:
     """Raises if the metric cannot be folded part by part, or holds data."""
     for each in walk(metric):
-        if getattr(each, "owns_mesh", False):
+        if each.owns_mesh:
             raise MetricInputError(
                 "evaluate: the metric has one copy for each device; give the plain metric, all "
                 "devices of this process are used"

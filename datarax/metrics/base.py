@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import jax
 import numpy as np
 
-from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
+from datarax._errors import (
+    MetricInputError,
+    MetricTypeError,
+    TracedValueError,
+    UnknownMetricError,
+)
 from datarax._typing import OnInvalid, PyTree
 from datarax._xp import is_traced, read_on_host, xp
 from datarax.algebra.donated import unless_donated
@@ -90,8 +95,6 @@ class Metric(State):
 
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(compiled)
     flat: ClassVar[bool] = True
-    owns_mesh: ClassVar[bool] = False
-    """True if the metric has its own mesh of devices, and so syncs without an axis name."""
     reads_in_update: ClassVar[bool] = False
     """True if an update reads the value, so that each update needs the data of all devices."""
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
@@ -145,8 +148,13 @@ class Metric(State):
             MetricTypeError: it is called while a function is traced, as within `jit`.
         """
         name = type(self).__name__
-        reading = read(self).known(f"{name}.results()")
-        results = reading.checked(name).warned(name).on_host()
+        if is_traced(self):
+            raise TracedValueError(
+                f"{name}.results() gives Python numbers, which are not known while a function is "
+                f"traced (jit, scan, vmap, shard_map). Call compute() there; or return the metric, "
+                f"and call results() outside"
+            )
+        results = read(self).checked(name).warned(name).on_host()
         return jsonable(results) if as_json else results
 
     if not TYPE_CHECKING:  # a checker says itself that it cannot be called
@@ -365,9 +373,9 @@ def read(metric: Metric) -> Reading:
 
 
 @read_on_host
+@one_reading
 def _reading(metric: Metric) -> Reading:
-    with one_reading():
-        return metric.reading()
+    return metric.reading()
 
 
 def placed_as(metric: Metric, value: PyTree) -> PyTree:

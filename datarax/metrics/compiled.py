@@ -107,7 +107,7 @@ class _Program:
     def __init__(self, update: Update, metric: PyTree, structure: PyTree):
         self.update = update
         # A `per_device` metric puts batches on its mesh, which a program cannot.
-        self.as_written = any(getattr(each, "owns_mesh", False) for each in walk(metric))
+        self.as_written = any(each.owns_mesh for each in walk(metric))
         self.checks: dict[ArgumentCheck, None] = {}
 
         def updated(metric: PyTree, leaves: Leaves) -> PyTree:

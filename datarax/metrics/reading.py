@@ -15,7 +15,6 @@ from datarax._errors import (
     InvalidValuesWarning,
     PrecisionWarning,
     ScoresWarning,
-    TracedValueError,
 )
 from datarax._numbers import number
 from datarax._typing import PyTree
@@ -69,9 +68,7 @@ class Unusable:
         """True if there is any that spoils the result, as an array of shape ()."""
         # Without the rows that did not fit a sample: an estimate from the others is a result.
         others = {kind: count for kind, count in self.others.items() if kind != NOT_SAMPLED}
-        parts = [part != 0 for part in jax.tree.leaves((self.by_kind, others))]
-        parts = [xp.any(part) if part.ndim else part for part in parts]
-        return functools.reduce(xp.logical_or, parts, xp.zeros((), xp.bool_))
+        return _any_nonzero((self.by_kind, others))
 
     @property
     def total(self) -> PyTree:
@@ -85,8 +82,8 @@ class Unusable:
 
     @property
     def is_some(self) -> bool:
-        """True if there is any, on the host."""
-        return any(int(count) > 0 for count in self.counts.values())
+        """Whether there is any, on the host."""
+        return bool(_any_nonzero((self.by_kind, self.others)))
 
     def described(self) -> str:
         """Describes how many values of each kind could not be used, for a message."""
@@ -134,6 +131,16 @@ class Unusable:
         return ". A larger capacity= holds more examples" if full else ""
 
 
+def _any_nonzero(counts: PyTree) -> jax.Array:
+    """True if any count is not zero, as an array of shape ()."""
+    leaves = jax.tree.leaves(counts)
+    if on_host(*leaves):
+        return np.bool_(any(map(np.count_nonzero, leaves)))  # type: ignore[return-value]
+    parts = [part != 0 for part in leaves]
+    parts = [xp.any(part) if part.ndim else part for part in parts]
+    return functools.reduce(xp.logical_or, parts, xp.zeros((), xp.bool_))
+
+
 def unusable(metric: State) -> Unusable:
     """Adds up what a metric and all its states could not use."""
     by_kind: list[Count] = []
@@ -141,17 +148,30 @@ def unusable(metric: State) -> Unusable:
     example = xp.asarray(-np.inf, default_float())
     overflows: list[jax.Array] = []
     evidence: dict[str, list[Count]] = {}
-    # Every state reports its own counts, so nothing is counted twice.
-    for each in walk(metric):
-        overflows += overflowed(each)
+    labels: tuple[int | None, bool] | None = None
+    # Each state with whether it, or one that it is within, counts invalid rows. Every state reports
+    # its own counts, so nothing is counted twice.
+    coming = [(metric, False)]
+    while coming:
+        each, counts_invalid = coming.pop()
         if isinstance(each, InvalidCounts):
             by_kind.append(each.by_kind)
             example = xp.maximum(example, each.largest.value)
             if each.scores:
                 evidence.setdefault(each.scores, []).append(each.evidence())
             continue
+        if labels is None and "num_classes" in each.fields:
+            labels = _labels_of(each)
         for kind, count in each.unusable().items():
             others.setdefault(kind, []).append(count)
+        # Invalid rows are left out, so sums of floats are finite unless they overflow: a weight is
+        # below 2**128 in float32, but a sum of weights may be above. A `ScaledTotal` does not
+        # overflow, and may hold a sum of infinite values.
+        if counts_invalid and isinstance(each, LeafState):
+            overflows += [~xp.all(xp.isfinite(x)) for x in each.float_sums()]
+        within = each.states_within()
+        counts_invalid = counts_invalid or any(isinstance(x, InvalidCounts) for x in within)
+        coming += [(x, counts_invalid) for x in reversed(within)]
     totals = {kind: sum_of_counts(several) for kind, several in others.items()}
     overflow = functools.reduce(xp.logical_or, overflows, np.zeros((), np.bool_))
     # On devices it is not known here, so it is always listed.
@@ -159,20 +179,17 @@ def unusable(metric: State) -> Unusable:
         totals[OVERFLOWED] = overflow.astype(xp.int32)
     found = {kind: sum_of_counts(several) for kind, several in evidence.items()}
     total = sum_of_counts(by_kind) if by_kind else None
-    return Unusable(total, totals, example, found, *_labels_of(metric))
+    return Unusable(total, totals, example, found, *(labels or (None, False)))
 
 
-def _labels_of(metric: State) -> tuple[int | None, bool]:
-    """Returns the number of labels that a metric takes, 2 if binary; and `takes_probabilities`."""
-    for each in walk(metric):
-        if "num_classes" in each.fields:
-            routes = getattr(each, "routes", list)()
-            # Without targets, the classes are those of scores alone.
-            if routes and not any("target" in route.argument for route in routes):
-                return None, False
-            refuses = any(getattr(part, "takes_probabilities", False) for part in walk(each))
-            return vars(each)["num_classes"] or 2, refuses
-    return None, False
+def _labels_of(state: State) -> tuple[int | None, bool]:
+    """How many labels a state takes, from 0: 2 for a binary task; and `takes_probabilities`."""
+    routes = getattr(state, "routes", list)()
+    # Without targets, the classes are those of scores alone.
+    if routes and not any("target" in route.argument for route in routes):
+        return None, False
+    refuses = any(getattr(part, "takes_probabilities", False) for part in walk(state))
+    return vars(state)["num_classes"] or 2, refuses
 
 
 class Presented:
@@ -275,20 +292,6 @@ class Reading:
             return value
         return nan_if(self.invalid[""].mask, value)
 
-    def known(self, call: str) -> Self:
-        """This reading, if its values are known.
-
-        Raises:
-            TracedValueError: they are traced; names the call.
-        """
-        if is_traced(self):
-            raise TracedValueError(
-                f"{call} gives Python numbers, which are not known while a function is traced "
-                f"(jit, scan, vmap, shard_map). Call compute() there; or return the metric, and "
-                f"call results() outside"
-            )
-        return self
-
     def checked(self, name: str, *, warns: bool = True) -> Self:
         """This reading; warns if some data could not be used. Counts that are traced are ignored.
 
@@ -302,7 +305,7 @@ class Reading:
         # Inside `jit` the counts are not known, so nothing can be said.
         if is_traced(self.invalid):
             return self
-        invalid = jax.device_get(self.invalid)  # all counts at once, as each transfer takes time
+        invalid = self.invalid
         found = [(member or name, policy, invalid[member]) for member, policy in self.policies]
         found = [each for each in found if each[2].is_some]
         for member, policy, invalid in found:
@@ -323,11 +326,11 @@ class Reading:
         """This reading; warns if the scores were probably of another kind than they are taken for,
         and if the bounds of a value are farther apart than the metric allows."""
         for member, invalid in self.invalid.items():
-            for kind, counts in jax.device_get(invalid.evidence).items():
+            for kind, counts in invalid.evidence.items():
                 if said := doubt(kind, [int(count) for count in np.asarray(counts)]):
                     warn(f"{member or name}: {said}", ScoresWarning)
         for member, limit in self.widest:
-            lower, upper = jax.device_get(self.bounds[member])
+            lower, upper = self.bounds[member]
             gap = np.ravel(np.subtract(upper, lower))
             # Bounds that are NaN, as without data, have no gap.
             if (gap > limit).any():
@@ -386,6 +389,8 @@ def rounded_doubles(value: PyTree) -> PyTree:
 
 def nan_if(condition: jax.Array, value: PyTree) -> PyTree:
     """NaN where the condition holds; integers stay, because they have no NaN."""
+    if on_host(condition) and not condition:
+        return value
     return jax.tree.map(lambda x: _nan_where(condition, x), value, is_leaf=is_wide)
 
 
@@ -424,7 +429,7 @@ def as_array(x: PyTree) -> PyTree:
     """A part of a value as an array on the devices, rounded to the default dtypes."""
     x = x.to_float() if isinstance(x, Exact) else x
     # Not `jnp.asarray`, which compiles a program for each shape.
-    return x if isinstance(x, str | None | jax.Array) else jax.device_put(x)
+    return x if isinstance(x, str | None | jax.Array) else jax.device_put(np.asarray(x))
 
 
 def _nan_where(condition: jax.Array, x: PyTree) -> PyTree:
@@ -455,16 +460,3 @@ def jsonable(x: PyTree) -> PyTree:
     if isinstance(x, list | tuple):
         return [jsonable(value) for value in x]
     return x.tolist() if hasattr(x, "tolist") else x
-
-
-def overflowed(statistic: State) -> list[jax.Array]:
-    """For each sum of floats in a statistic, whether one of its elements is not finite.
-
-    Of a statistic that counts invalid rows. These are left out, so its sums are finite unless they
-    overflow: a weight is below 2**128 in float32, but a sum of weights may be above. A
-    `ScaledTotal` does not overflow, and may hold a sum of infinite values.
-    """
-    if not any(isinstance(child, InvalidCounts) for child in statistic.children().values()):
-        return []
-    leaves = (each for each in walk(statistic) if isinstance(each, LeafState))
-    return [~xp.all(xp.isfinite(x)) for each in leaves for x in each.float_sums()]

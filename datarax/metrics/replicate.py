@@ -66,7 +66,7 @@ def replicate(metric: M, mesh: Mesh) -> M:
     if not isinstance(mesh, Mesh):
         raise MetricTypeError(f"replicate expects a jax.sharding.Mesh; got {kind(mesh)}")
     name = type(metric).__name__
-    if any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric)):
+    if any(each.owns_mesh for each in walk(metric)):
         raise MetricTypeError(
             f"replicate expects a metric without copies for each device; got a {name} that is, or "
             f"holds, a per_device metric, which is on its mesh already"

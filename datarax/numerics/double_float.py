@@ -52,7 +52,8 @@ class DoubleFloat:
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __init__(self, high: ArrayLike, low: ArrayLike):
-        self._hold((high, low), _joined(high, low) if is_one(high) else None)
+        self._parts = high, low
+        self._wide = _joined(high, low) if is_one(high) else None
 
     def _hold(self, parts: PyTree, wide: jax.Array | None) -> "DoubleFloat":
         """Holds both parts, the number in one array of float64, or both forms."""
@@ -292,8 +293,8 @@ def adds_wide(*arrays: PyTree) -> bool:
 
 
 def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:
-    """True if double-floats of such parts are one array: also on the host of a TPU."""
-    dtype = np.dtype(x.dtype if dtype is None else dtype)
+    """Whether double-floats of such parts are one array: also on the host of a TPU."""
+    dtype = x.dtype if dtype is None else np.dtype(dtype)
     if not on_host(x):
         return has_wide(dtype)
     # A formula on the host computes with float64, but parts are float64 only where x64 is enabled.
@@ -306,7 +307,7 @@ def _cast(x: jax.Array, dtype: DTypeLike) -> jax.Array:
 
 def _joined(high: PyTree, low: PyTree) -> jax.Array:
     if on_host(high, low):
-        return xp.asarray(np.add(high, low, dtype=np.float64))
+        return np.asarray(np.add(high, low, dtype=np.float64))  # type: ignore[return-value]
     return in_x64(operator.add, _cast(high, np.float64), _cast(low, np.float64))
 
 
@@ -320,6 +321,8 @@ def split(wide: PyTree) -> pairs.Pair:
 
 
 def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
+    if on_host(b) and np.count_nonzero(b) == b.size:
+        return a / b
     # Divide by 1 where the divisor is zero, and set NaN at the end.
     some = b != 0
     nan = np.asarray(np.nan, np.float64)  # made by JAX, it would raise under `jax_debug_nans`

@@ -1,5 +1,7 @@
 """Scaling by powers of two, real powers, and results that may be undefined."""
 
+from functools import lru_cache
+
 import jax
 import numpy as np
 from jax.typing import DTypeLike
@@ -26,10 +28,17 @@ def power_of_two_near_reciprocal(x: jax.Array) -> jax.Array:
 
 def exponent_of(x: jax.Array) -> jax.Array:
     """The int32 `e` with `2**(e - 1) <= |x| < 2**e`; the least one for zeros and subnormals."""
-    info = xp.finfo(x.dtype)
-    bits = lax.bitcast_convert_type(x, xp.dtype(f"uint{info.bits}"))
-    one, width = (xp.asarray(n, bits.dtype) for n in (1, info.nmant + 1))
-    return ((bits << one) >> width).astype(xp.int32) + xp.int32(info.minexp)
+    whole, one, width, least = _fields(x.dtype)
+    bits = lax.bitcast_convert_type(x, whole)
+    return ((bits << one) >> width).astype(xp.int32) + least
+
+
+@lru_cache(maxsize=64)
+def _fields(dtype: np.dtype) -> tuple[np.dtype, np.generic, np.generic, np.int32]:
+    """For a float dtype: that of its bits, 1, the bits below the exponent, the least exponent."""
+    info = xp.finfo(dtype)
+    whole = np.dtype(f"uint{info.bits}")
+    return whole, whole.type(1), whole.type(info.nmant + 1), np.int32(info.minexp)
 
 
 def significand(x: jax.Array) -> jax.Array:
@@ -71,6 +80,8 @@ def normal_power_of_two(exponent: jax.Array, dtype: DTypeLike) -> jax.Array:
 
 def times_power_of_two(x: jax.Array, exponent: jax.Array) -> jax.Array:
     """`x * 2**exponent`, also where the power itself is not a float."""
+    if on_host(x, exponent):
+        return np.ldexp(x, exponent)  # type: ignore[return-value]
     least = 2 * (xp.finfo(x.dtype).minexp - 1)
     exponent = xp.clip(exponent, least, -least)
     half = exponent >> 1

@@ -124,9 +124,9 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         super().__post_init__()
 
     def empty(self) -> dict[str, Parts]:
-        given = np.dtype(xp.dtype(self.initial_value.dtype))
-        dtype = state_dtype(MetricReduceOp(self.reduce_op), given)
-        return {"parts": identity(MetricReduceOp(self.reduce_op), self.shape, dtype)}
+        op: Any = self.reduce_op
+        dtype = state_dtype(op, np.dtype(xp.dtype(self.initial_value.dtype)))
+        return {"parts": identity(op, self.initial_value.shape, dtype)}
 
     @property
     def is_extreme(self) -> bool:  # type: ignore[override]
@@ -149,7 +149,8 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
     @property
     def _row(self) -> MergeOp:
         """The record of the merge table for this accumulator."""
-        return merge_op(MetricReduceOp(self.reduce_op), self.dtype)
+        op: Any = self.reduce_op
+        return merge_op(op, self.dtype)
 
     def update(self, value: ArrayLike | Exact, *, where: ArrayLike | None = None) -> Self:
         """A new accumulator with `value` folded in.
@@ -229,9 +230,9 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
 
     def _started(self) -> Parts:
         """The parts, merged with the initial value unless it is the identity."""
-        parts = self.parts
+        parts, op = self.parts, self.reduce_op
         # For the usual start, the identity, no arithmetic is needed.
-        if not _is_neutral(self.initial_value, MetricReduceOp(self.reduce_op), self.dtype):
+        if not _is_neutral(self.initial_value, op, self.dtype):
             parts = self._row.pairwise(parts, _initial_parts(self, self.initial_value.array()))
         return tuple(map(xp.asarray, parts))
 
@@ -325,7 +326,7 @@ class RowSums(MetricAccumulator):
 
 
 @lru_cache(maxsize=4096)
-def _is_neutral(start: Constant, op: MetricReduceOp, dtype: np.dtype) -> bool:
+def _is_neutral(start: Constant, op: Any, dtype: np.dtype) -> bool:
     neutral = identity(op, (), dtype)[0]
     return np.array_equal(start.array(), np.broadcast_to(neutral, start.shape))
 

@@ -280,8 +280,8 @@ def _check_plain(metric: object, caller: str) -> None:
 
 
 def holds_copies(metric: Metric) -> bool:
-    """True if it is, or holds, a metric with copies for each device."""
-    return any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric))
+    """Whether it is, or holds, a metric with copies for each device."""
+    return any(each.owns_mesh for each in walk(metric))
 
 
 def _value(metric: Metric) -> PyTree:
