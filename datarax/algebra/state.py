@@ -112,9 +112,9 @@ class State(Saveable, Splittable, metaclass=_StateType):
     holds_arrays: ClassVar[bool] = False
     """True if arrays are children; if not, an array as an attribute is an error."""
     delegates: ClassVar[bool] = False
-    """Whether `update` only passes arguments on to other states, and each takes its own."""
+    """True if `update` only passes arguments on to other states, and each takes its own."""
     owns_mesh: ClassVar[bool] = False
-    """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
+    """True if the metric has its own mesh of devices, and so syncs without an axis name."""
     flat: ClassVar[bool] = False
     """True if it is one node of a pytree, whose children are all its arrays. This is faster to
     flatten than a node for each state. The states are made from the arrays when asked for."""

@@ -82,7 +82,7 @@ class Unusable:
 
     @property
     def is_some(self) -> bool:
-        """Whether there is any, on the host."""
+        """True if there is any, on the host."""
         return bool(_any_nonzero((self.by_kind, self.others)))
 
     def described(self) -> str:
@@ -183,7 +183,7 @@ def unusable(metric: State) -> Unusable:
 
 
 def _labels_of(state: State) -> tuple[int | None, bool]:
-    """How many labels a state takes, from 0: 2 for a binary task; and `takes_probabilities`."""
+    """Returns the number of labels that a state takes, 2 if binary; and `takes_probabilities`."""
     routes = getattr(state, "routes", list)()
     # Without targets, the classes are those of scores alone.
     if routes and not any("target" in route.argument for route in routes):

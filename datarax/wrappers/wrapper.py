@@ -280,7 +280,7 @@ def _check_plain(metric: object, caller: str) -> None:
 
 
 def holds_copies(metric: Metric) -> bool:
-    """Whether it is, or holds, a metric with copies for each device."""
+    """True if it is, or holds, a metric with copies for each device."""
     return any(each.owns_mesh for each in walk(metric))
 
 
