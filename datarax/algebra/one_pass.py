@@ -45,15 +45,13 @@ class Fold(NamedTuple):
     """Takes the reduction of each term, and returns the state."""
 
 
-def done(state: PyTree) -> Fold:
-    """The fold of a state that waits for nothing."""
-    return Fold([], lambda: state)
+def in_one_pass(*given: PyTree) -> list[PyTree]:
+    """The states of several folds, of which all terms of one shape are reduced together.
 
-
-def in_one_pass(*folds: Fold) -> list[PyTree]:
-    """The states of several folds, of which all terms of one shape are reduced together."""
-    found = iter(reduced([term for fold in folds for term in fold.terms]))
-    return [fold.finish(*[next(found) for _ in fold.terms]) for fold in folds]
+    What is given but is no `Fold`, such as a state that waits for nothing, is returned as it is.
+    """
+    found = iter(reduced([term for x in given if isinstance(x, Fold) for term in x.terms]))
+    return [x.finish(*[next(found) for _ in x.terms]) if isinstance(x, Fold) else x for x in given]
 
 
 def reduced(terms: Sequence[Term]) -> list[PyTree]:

@@ -8,6 +8,7 @@ child in turn. A `LeafState` holds arrays instead of children, and defines how t
 import enum
 import inspect
 import math
+import sys
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
@@ -35,7 +36,13 @@ from datarax.algebra.fields import (
 )
 from datarax.algebra.pytrees import make_children, map_leaf_states, register_pytree
 from datarax.algebra.replication import axes_of, counted_once, folding
-from datarax.algebra.state_dicts import Parts, Saveable, check_same, register_with_flax
+from datarax.algebra.state_dicts import (
+    Parts,
+    Saveable,
+    check_same,
+    register_with_flax,
+    unregistered,
+)
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.inputs import Splittable
@@ -261,18 +268,17 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
     def with_parts(self, parts: Parts) -> Self:
         """A copy with these attributes changed, without the checks of `replace`."""
-        register_with_flax()
+        if unregistered and "flax.serialization" in sys.modules:
+            register_with_flax()
         copy = object.__new__(type(self))
-        children = set(self._children)
         attributes = vars(copy)
         attributes.update(vars(self))
-        attributes.pop("_on_host", None)
-        attributes.pop("_is_untouched", None)
-        attributes.pop("_apart", None)
-        if attributes.pop("_arrays", None) is not None and not parts.keys() >= children:
+        for name in _DERIVED:
+            attributes.pop(name, None)
+        if "_arrays" in vars(self) and not parts.keys() >= set(self._children):
             attributes.update(self.children())
         attributes.update(parts)
-        if parts.keys() <= children:  # the static part stays as it is
+        if parts.keys() <= set(self._children):  # the static part stays as it is
             return copy
         attributes["_aux"] = None
         return _seal(copy)
@@ -565,7 +571,7 @@ def _merged(a: S, b: S) -> S:
         return fetched(a).combine(fetched(b))
 
 
-def _axes_before(state: State) -> Iterator[tuple[int, ...]]:
+def _axes_before(state: PyTree) -> Iterator[tuple[int, ...]]:
     """For each array of a state, the sizes of the axes before those of the empty state."""
     if state.owns_mesh:  # it has an axis of devices, and knows it
         yield ()

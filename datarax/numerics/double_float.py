@@ -19,6 +19,7 @@ from datarax._xp import all_finite, in_x64, lax, on_host, xp
 from datarax.numerics import pairs
 
 Operator = Callable[[PyTree, PyTree], PyTree]
+_FLOAT32 = np.dtype(np.float32)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -51,7 +52,7 @@ class DoubleFloat:
     __array_priority__ = 200
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
-    def __init__(self, high: ArrayLike, low: ArrayLike):
+    def __init__(self, high: PyTree, low: PyTree):
         self._parts = high, low
         self._wide = _joined(high, low) if is_one(high) else None
 
@@ -61,11 +62,13 @@ class DoubleFloat:
         return self
 
     @classmethod
-    def _made(cls, number: jax.Array | pairs.Pair) -> "DoubleFloat":
+    def _made(cls, number: PyTree) -> "DoubleFloat":
         """A double-float from one array of float64, or from its two parts."""
         if isinstance(number, tuple):
             return cls(*number)
-        return object.__new__(cls)._hold(None, number)
+        made = object.__new__(cls)
+        made._parts, made._wide = None, number
+        return made
 
     @classmethod
     def of(cls, x: PyTree, dtype: DTypeLike | None = None) -> "DoubleFloat":
@@ -77,7 +80,7 @@ class DoubleFloat:
             return x
         if isinstance(x, int | float) and dtype is not None:
             if has_wide(dtype):
-                return cls._made(xp.asarray(x, np.float64))
+                return cls._made(np.asarray(x, np.float64))
             number = float(x)
             high = np.asarray(number, dtype)
             rest = number - float(high) if math.isfinite(number) else 0.0
@@ -149,7 +152,13 @@ class DoubleFloat:
 
     def _with(self, other: "Operand", wide: Operator, pair: Operator) -> PyTree:
         """The result of `wide` of two arrays of float64, or of `pair` of the parts of both."""
+        a = self._wide
+        if isinstance(other, int | float) and a is not None:
+            return in_x64(wide, a, np.float64(other))
         other = self._operand(other)
+        b = other._wide
+        if a is not None and b is not None:
+            return in_x64(wide, a, b)
         if self._is_wide and other._is_wide:
             return in_x64(wide, self._number, other._number)
         return pair(tuple(self), tuple(other))
@@ -219,7 +228,7 @@ class DoubleFloat:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return xp.shape(self._parts[0] if self._wide is None else self._wide)
+        return (self._parts[0] if self._wide is None else self._wide).shape
 
     @property
     def ndim(self) -> int:
@@ -228,7 +237,7 @@ class DoubleFloat:
     @property
     def dtype(self) -> np.dtype:
         """The dtype of the parts."""
-        return np.dtype(np.float32 if self._is_wide else self._parts[0].dtype)
+        return _FLOAT32 if self._is_wide else np.dtype(self._parts[0].dtype)
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
         """Applies `function` to the number, or to both parts, whose dtypes differ.
@@ -293,15 +302,17 @@ def adds_wide(*arrays: PyTree) -> bool:
 
 
 def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:
-    """True if double-floats of such parts are one array: also on the host of a TPU."""
-    dtype = x.dtype if dtype is None else np.dtype(dtype)
+    """Whether double-floats of such parts are one array: also on the host of a TPU."""
+    given: np.dtype = x.dtype if dtype is None else np.dtype(dtype)
     if not on_host(x):
-        return has_wide(dtype)
+        return has_wide(given)
     # A formula on the host computes with float64, but parts are float64 only where x64 is enabled.
-    return dtype == np.float32 or (dtype == np.float64 and not jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+    return given == np.float32 or (given == np.float64 and not jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
 
 def _cast(x: jax.Array, dtype: DTypeLike) -> jax.Array:
+    if on_host(x):
+        return x.astype(dtype, copy=False)
     return in_x64(lambda x: x.astype(dtype), x)
 
 
@@ -321,7 +332,7 @@ def split(wide: PyTree) -> pairs.Pair:
 
 
 def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
-    if on_host(b) and np.count_nonzero(b) == b.size:
+    if on_host(a, b) and np.count_nonzero(b) == b.size:
         return a / b
     # Divide by 1 where the divisor is zero, and set NaN at the end.
     some = b != 0
@@ -345,7 +356,8 @@ def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
 
 
 def _together(function: Callable[..., jax.Array], *doubles: DoubleFloat) -> DoubleFloat:
-    if not all(x._is_wide for x in doubles):
+    numbers = [x._number for x in doubles if x._is_wide]
+    if len(numbers) < len(doubles):
         return DoubleFloat(*(function(*parts) for parts in zip(*doubles, strict=True)))
     with jax.enable_x64(True):
-        return DoubleFloat._made(function(*(x._number for x in doubles)))
+        return DoubleFloat._made(function(*numbers))

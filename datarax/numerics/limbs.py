@@ -8,7 +8,8 @@ import math
 
 import jax
 
-from datarax._xp import on_host, x64, xp
+from datarax._checks import as_float
+from datarax._xp import all_finite, on_host, x64, xp
 from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 
@@ -97,6 +98,8 @@ def as_double(x: jax.Array) -> DoubleFloat:
 
 def float_or_double(x: jax.Array) -> jax.Array | DoubleFloat:
     """Numbers in the default float dtype; as double-floats if they are integers it may round."""
+    if on_host(x) and not is_wide(x):
+        return as_float(x)
     double = as_double(x)
     return double if is_wide(x) else double.to_float()
 
@@ -109,8 +112,9 @@ def float_parts(x: jax.Array) -> tuple[jax.Array, ...]:
 
 def difference(x: jax.Array, y: jax.Array) -> jax.Array:
     """`x - y` as floats, rounded once, also of integers that a float would round."""
-    a, b = as_double(x), as_double(y)
-    return (a - b).to_float() if is_wide(x) or is_wide(y) else a.to_float() - b.to_float()
+    if is_wide(x) or is_wide(y):
+        return (as_double(x) - as_double(y)).to_float()
+    return float_or_double(x) - float_or_double(y)  # type: ignore[return-value]
 
 
 def equal_integers(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -123,7 +127,8 @@ def equal_integers(x: jax.Array, y: jax.Array) -> jax.Array:
 def difference_in_unit(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`x - y` in units of `2**unit`: 0, or 1 where a difference in the batch would overflow."""
     e = difference(x, y)
-    if not any(xp.issubdtype(each.dtype, xp.floating) for each in (x, y)):
+    is_float = any(xp.issubdtype(each.dtype, xp.floating) for each in (x, y))
+    if not is_float or (on_host(e) and all_finite(e)):
         return e, xp.int32(0)
     a, b = (as_double(each).high for each in (x, y))
     is_far = xp.any(xp.isinf(e) & xp.isfinite(a) & xp.isfinite(b))

@@ -14,7 +14,7 @@ from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
-from datarax.algebra.one_pass import Fold, Term, done, in_one_pass
+from datarax.algebra.one_pass import Fold, Term, in_one_pass
 from datarax.algebra.replication import folding
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, Parts
@@ -129,7 +129,7 @@ class AdaptiveBins(Positioned, LeafState):
         """Adds values: see `plus_rows`."""
         return in_one_pass(self.plus_rows(x, w, row))[0]
 
-    def plus_rows(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Fold:
+    def plus_rows(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Fold | Self:
         """This with values added, each with its weight. It waits for their range.
 
         Args:
@@ -143,7 +143,7 @@ class AdaptiveBins(Positioned, LeafState):
             for start in range(0, x.shape[0], rows):
                 part = slice(start, start + rows)
                 self = self.add(x[part], w[part], None if row is None else row[part])
-            return done(self)
+            return self
         # All arrays get one type, on an `Explicit` mesh that of the batch.
         x, w, row, self = replicated((x, w, row, self))
         x = x.astype(self.reach.dtype) if hasattr(x, "astype") else x

@@ -38,7 +38,7 @@ class ClassRows:
         """C, the number of classes."""
         return self.scores.shape[-1]
 
-    @property
+    @cached_property
     def least(self) -> jax.Array:
         """The least score of each row."""
         return xp.min(self.scores, -1) if self._is_on_host else self._reduced[1]
@@ -48,12 +48,12 @@ class ClassRows:
         """The greatest score of each row; NaN if one is. Only `own` has a gradient."""
         return xp.max(self.scores, -1) if self._is_on_host else self._reduced[0]
 
-    @property
+    @cached_property
     def total(self) -> jax.Array:
         """The sum of each row."""
         return xp.sum(self.scores, -1) if self._is_on_host else self._reduced[2]
 
-    @property
+    @cached_property
     def own(self) -> jax.Array:
         """The score of the label.
 

@@ -12,7 +12,7 @@ from datarax._xp import xp
 from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
-from datarax.algebra.one_pass import Fold, done
+from datarax.algebra.one_pass import Fold
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, stack
@@ -53,8 +53,8 @@ class CrossedMoments(CentralMoments):
         raise TypeError(f"{type(self).__name__} does not define product()")
 
     def with_co(self, co: DoubleFloat | tuple[()]) -> Self:
-        """A copy with other co-moments, in the units of this state."""
-        return self.with_parts({"co": co})
+        """A copy with other co-moments, in the units of this state; itself if none are kept."""
+        return self.with_parts({"co": co}) if self.co else self
 
     @property
     def co_double(self) -> DoubleFloat:
@@ -62,7 +62,7 @@ class CrossedMoments(CentralMoments):
         return as_double(self.co)  # type: ignore[arg-type]
 
     def stored(self) -> Self:
-        return super().stored().with_parts({"co": tuple(self.co)})
+        return super().stored().with_co(tuple(self.co))  # type: ignore[arg-type]
 
     def _times(self, weight: jax.Array | DoubleFloat, unit: jax.Array | None = None) -> Self:
         held = super()._times(weight, unit)
@@ -118,13 +118,13 @@ class TwoMoments(CrossedMoments):
         w: jax.Array,
         *,
         of_errors: bool = False,
-    ) -> Fold:
+    ) -> Fold | Self:
         """These moments with those of rows merged in: the arguments are those of `of_two`.
 
         With `of_errors`, for which `adds_wide` must hold, the first variable is `x - y`.
         """
         if not adds_wide(x, y, w):
-            return done(self.combine(self.of_two(x, y, w)))
+            return self.combine(self.of_two(x, y, w))
 
         def finish(sums: SumsAboutMean) -> Self:
             means, squares = stack(sums.means), stack(sums.powers[0])
@@ -173,7 +173,7 @@ class RowMoments(TwoMoments):
         w: jax.Array,
         *,
         of_errors: bool = False,
-    ) -> Fold:
+    ) -> Fold | Self:
         x, y, w = jax.tree.map(rows_last, (x, y, w))
         return super().plus_two(x, y, w, of_errors=of_errors)
 

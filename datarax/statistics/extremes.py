@@ -5,12 +5,12 @@ from typing import ClassVar, Self
 import jax
 import numpy as np
 
-from datarax._checks import default_float, is_integer, numeric
+from datarax._checks import default_float, is_integer, numeric, x64_enabled
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.one_pass import Fold, Term, done
+from datarax.algebra.one_pass import Fold, Term
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import Exact, WholeOrFloat, exact
@@ -42,6 +42,10 @@ class Greatest(ElementwiseState, kw_only=False):
     def fold(self, x: DoubleFloat, counts: jax.Array) -> Self:
         """Folds in values of shape (..., *shape) where `counts`, a mask of that shape, is true."""
         axes = tuple(range(x.ndim - len(self.shape)))
+        if x.is_on_host and on_host(counts) and not x64_enabled():
+            number = xp.where(counts, x.wide, -xp.inf)
+            greatest = DoubleFloat.of_float64(xp.max(number, axes, initial=-xp.inf))
+            return self._not_below(greatest)
         least = xp.asarray(-xp.inf, x.dtype)
         high = xp.max(x.high, axes, initial=least, where=counts)
         # Among the values with the greatest high part, the greatest low part.
@@ -50,10 +54,10 @@ class Greatest(ElementwiseState, kw_only=False):
         low = xp.where(xp.isfinite(low), low, xp.zeros((), x.dtype))
         return self.combine(self.with_parts({"parts": (high, low)}))
 
-    def plus_rows(self, x: DoubleFloat, counts: jax.Array, *, is_float: bool) -> Fold:
+    def plus_rows(self, x: DoubleFloat, counts: jax.Array, *, is_float: bool) -> Fold | Self:
         """This with the values of rows folded in: see `fold`. Floats have no low part."""
-        if not is_float or on_host(x.high, counts):
-            return done(self.fold(x, counts))
+        if not is_float or (x.is_on_host and on_host(counts)):
+            return self.fold(x, counts)
         axes = tuple(range(x.ndim - len(self.shape)))
         least = xp.asarray(-xp.inf, x.dtype)
 
@@ -64,14 +68,17 @@ class Greatest(ElementwiseState, kw_only=False):
 
     @property
     def double(self) -> DoubleFloat:
-        return DoubleFloat(*map(xp.asarray, self.parts))
+        return DoubleFloat(*self.parts)
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
 
     def combine(self, other: Self) -> Self:
-        a, b = self.double, other.double
-        return self.with_parts({"parts": tuple(where(a < b, b, a))})
+        return self._not_below(other.double)
+
+    def _not_below(self, x: DoubleFloat) -> Self:
+        own = self.double
+        return self.with_parts({"parts": tuple(where(own < x, x, own))})
 
 
 class Extremes(CountsInvalid):

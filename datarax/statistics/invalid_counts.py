@@ -169,7 +169,8 @@ def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
         # A row has one code, whatever the axes along which it extends.
         gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
         shape = [n for axis, n in enumerate(shape) if axis not in gone]
-    return Invalid(xp.zeros(shape, np.int32), codes=())
+    none: PyTree = np.zeros(shape, np.int32)
+    return Invalid(none, codes=())
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -309,8 +310,9 @@ def with_batch(state: S, invalid: Invalid, **changes: PyTree) -> S:
     folds = {name: each for name, each in changes.items() if isinstance(each, Fold)}
     if not invalid.is_empty:
         folds["invalid"] = state.children()["invalid"].counting(invalid)
-    done = in_one_pass(*folds.values())
-    return state.with_parts(changes | dict(zip(folds, done, strict=True)))
+    if folds:
+        changes |= dict(zip(folds, in_one_pass(*folds.values()), strict=True))
+    return state.with_parts(changes)
 
 
 def with_invalid_of(before: S, after: S) -> S:

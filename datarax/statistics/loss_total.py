@@ -8,7 +8,7 @@ import jax
 from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, on_host, xp
+from datarax._xp import lax, on_host, x64, xp
 from datarax.algebra.one_pass import Term, reduced
 from datarax.numerics.double_float import DoubleFloat, adds_wide
 from datarax.numerics.limbs import as_double, difference, difference_in_unit, float_or_double
@@ -236,17 +236,16 @@ class LossTotal(CountsInvalid, kw_only=False):
         given, degree = [numeric(x, "preds") for x in (preds, target)], row.degree(parameter)
         if row.compares:
             p, t = (_reaches(x, parameter) for x in given)
-        if degree and adds_wide(*given, w):
+        is_wide = on_host(*given, w) and not x64_enabled()
+        if degree and (is_wide or adds_wide(*given, w)):
             wide = _in_float64(*given)  # in which no error and no square overflows
-            with jax.enable_x64(True):
+            with x64(*given, w):
                 value, scale = self._losses(row.value, *wide, counts)
                 value = times_power_of_two(*value) if isinstance(value, tuple) else value
             sums = self.sums.plus((value, w), (scale, w))
         elif degree:
             e, unit = difference_in_unit(*given)
-            is_wide = on_host(e) and not x64_enabled()
-            loss = row.value if is_wide or row.scaled is None else row.scaled
-            value, scale = self._losses(loss, p, t, e, counts)
+            value, scale = self._losses(row.scaled or row.value, p, t, e, counts)
             total = self._total(value, w).in_unit(unit * degree)
             sums = self._plus_total(total, scale, w)
         else:

@@ -9,10 +9,10 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import in_x64, lax, xp
+from datarax._xp import in_x64, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
-from datarax.algebra.one_pass import Fold, Term, done, in_one_pass, reduced
+from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
 from datarax.algebra.row_merge import MergesRows, Packed, Target
 from datarax.distributed.merge_ops import filled, zeros
 from datarax.numerics.double_float import DoubleFloat, adds_wide, where
@@ -85,10 +85,10 @@ class CentralMoments(ElementwiseState, kw_only=False):
         powers = [DoubleFloat.of(xp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
         return self.holding(weight, mean, powers, (unit, weight_unit))
 
-    def plus_rows(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Fold:
+    def plus_rows(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Fold | Self:
         """These moments with those of rows merged in: the arguments are those of `of`."""
         if not adds_wide(x, w):
-            return done(self.combine(self.of(x, w)))
+            return self.combine(self.of(x, w))
         axes = tuple(range(x.ndim - len(self.shape)))
         w = xp.broadcast_to(w, x.shape)
 
@@ -152,7 +152,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
     @property
     def exponents(self) -> tuple[jax.Array, jax.Array]:
         """The exponents of the units: of values, and of weights."""
-        return xp.asarray(self.exponent), xp.asarray(self.weight_exponent)
+        return self.exponent, self.weight_exponent
 
     def scaled(self) -> tuple[ScaledDouble, ScaledDouble, list[ScaledDouble]]:
         """The count, the mean, and the sums of powers."""
@@ -167,7 +167,9 @@ class CentralMoments(ElementwiseState, kw_only=False):
         """The same moments in other units; what is negligible in greater units becomes 0."""
         count = self.count
         dtype = count.dtype if isinstance(count, DoubleFloat) else count[0].dtype
-        units = (a - b for a, b in zip(self.exponents, exponents, strict=True))
+        units = [a - b for a, b in zip(self.exponents, exponents, strict=True)]
+        if on_host(*units) and not any(map(np.count_nonzero, units)):
+            return self
         unit, weight_unit = (power_of_two(unit, dtype) for unit in units)
         scaled = self._times(weight_unit, unit)
         return scaled.with_parts({"exponent": exponents[0], "weight_exponent": exponents[1]})
@@ -239,7 +241,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
 
 def as_double(parts: Parts | DoubleFloat) -> DoubleFloat:
     """The double-float of two arrays."""
-    return parts if isinstance(parts, DoubleFloat) else DoubleFloat(*map(xp.asarray, parts))
+    return parts if isinstance(parts, DoubleFloat) else DoubleFloat(*parts)
 
 
 _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are normal floats

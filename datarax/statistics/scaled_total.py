@@ -12,7 +12,7 @@ from datarax._typing import Array, PyTree
 from datarax._xp import all_finite, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.one_pass import Fold, Term, done
+from datarax.algebra.one_pass import Fold, Term
 from datarax.algebra.row_merge import MergesRows, Packed, Target, merged_in_pairs
 from datarax.distributed.merge_ops import MetricReduceOp, filled, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, split, stack, where
@@ -100,7 +100,7 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         top = xp.where(xp.isfinite(greatest), top, xp.int32(INFINITE))
         return self._summed(sum_floats(scaled, axes), top)
 
-    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Fold:
+    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Fold | Self:
         """This stack of sums, with the sum of `w * x` of the i-th term added to the i-th sum.
 
         Equal to `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
@@ -108,12 +108,12 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         shape = self.shape[1:]
         if on_host(*sum(terms, self.parts), self.exponent) and not x64_enabled():
             total = np.array([_host_sum(*term, len(shape)) for term in terms])
-            return done(self._plus_on_host(total))
+            return self._plus_on_host(total)
         if adds_wide(terms, self.exponent):
             axes = tuple(range(terms[0][0].ndim - len(shape)))
             return Fold([Term(_products(*term), axes) for term in terms], self._plus_wide)
         one = _empty_total(shape, x64_enabled())
-        return done(self.combine(stacked([one.of(x, w) for x, w in terms])))
+        return self.combine(stacked([one.of(x, w) for x, w in terms]))
 
     def _plus_wide(self, *totals: DoubleFloat | jax.Array) -> Self:
         """These sums with others added, in float64, which holds each sum of float32."""
@@ -299,7 +299,7 @@ class RowTotals(ScaledTotal):
         w = None if w is None else rows_last(xp.broadcast_to(w, x.shape))
         return super().of(rows_last(x), w)
 
-    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Fold:
+    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Fold | Self:
         moved = ((rows_last(x), None if w is None else rows_last(w)) for x, w in terms)
         return super().plus(*moved)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from datarax.algebra.one_pass import Fold, Term, done, in_one_pass, reduced
+from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
 from tests.helpers import make_mesh, place
 
 
@@ -56,7 +56,7 @@ def test_one_reduction_for_all_that_has_one_shape_and_one_sum_of_floats():
         folds = [
             Fold([Term(x, (0,)), Term(mask, (0,))], lambda total, count: (total, count)),
             Fold([Term(mask, (0,)), Term(x, (0,), "max")], lambda count, top: (count, top)),
-            done(1),
+            1,
         ]
         (total, count), (again, top), one = in_one_pass(*folds)
         assert again is count
