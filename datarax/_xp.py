@@ -71,7 +71,7 @@ def _is_on_host(x: object) -> bool:
 
 
 def all_finite(x: Host | jax.Array) -> bool:
-    """Whether an array on the host holds no NaN and no infinity."""
+    """True if an array on the host holds no NaN and no infinity."""
     return bool(np.logical_and.reduce(np.isfinite(x), None))  # faster than `all` of NumPy
 
 

@@ -302,7 +302,7 @@ def adds_wide(*arrays: PyTree) -> bool:
 
 
 def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:
-    """Whether double-floats of such parts are one array: also on the host of a TPU."""
+    """True if double-floats of such parts are one array: also on the host of a TPU."""
     given: np.dtype = x.dtype if dtype is None else np.dtype(dtype)
     if not on_host(x):
         return has_wide(given)
