@@ -327,7 +327,7 @@ class Reading:
         and if the bounds of a value are farther apart than the metric allows."""
         for member, invalid in self.invalid.items():
             for kind, counts in invalid.evidence.items():
-                if said := doubt(kind, [int(count) for count in np.asarray(counts)]):
+                if said := doubt(kind, [int(count) for count in np.asarray(counts)]):  # type: ignore[arg-type]
                     warn(f"{member or name}: {said}", ScoresWarning)
         for member, limit in self.widest:
             lower, upper = self.bounds[member]

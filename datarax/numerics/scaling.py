@@ -30,7 +30,7 @@ def exponent_of(x: jax.Array) -> jax.Array:
     """The int32 `e` with `2**(e - 1) <= |x| < 2**e`; the least one for zeros and subnormals."""
     whole, one, width, least = _fields(x.dtype)
     bits = lax.bitcast_convert_type(x, whole)
-    return ((bits << one) >> width).astype(xp.int32) + least
+    return ((bits << one) >> width).astype(xp.int32) + least  # type: ignore[operator]
 
 
 @lru_cache(maxsize=64)

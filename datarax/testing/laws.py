@@ -293,7 +293,7 @@ def _check_plain(node: object, path: str) -> None:
         raise Unequal(f"{path} is a {type(node).__name__}")
 
 
-def _altered(node: PyTree) -> Iterator[tuple[str, str, PyTree]]:
+def _altered(node: PyTree) -> Iterator[tuple[PyTree, ...]]:
     """For each field of a state dict's configuration: the class, and a copy with another value."""
     for key, value in node.items() if isinstance(node, dict) else ():
         if key == "type":
