@@ -83,8 +83,10 @@ def without_subnormals(x: np.ndarray) -> Any:
     if not most:
         return x
     bits = np.left_shift(x.view(f"u{x.itemsize}"), 1)
-    found = np.subtract(bits, 1) < bits.dtype.type(most)  # a zero wraps to the greatest integer
-    return np.where(found, x.dtype.type(0), x) if found.any() else x
+    bits = np.subtract(bits, 1)  # a zero wraps to the greatest integer
+    if np.minimum.reduce(bits, None, initial=most) == most:
+        return x
+    return np.where(bits < bits.dtype.type(most), x.dtype.type(0), x)
 
 
 @lru_cache(maxsize=256)

@@ -70,7 +70,7 @@ class MergeOp(NamedTuple):
 def merge_op(op: MetricReduceOp, dtype: np.dtype) -> MergeOp:
     """The record for an operation on values of `dtype`, which is a dtype from `state_dtype`."""
     if op is not MetricReduceOp.sum:
-        return _TABLE[op.value]
+        return _TABLE[op]
     if xp.issubdtype(dtype, xp.floating):
         return _TABLE["sum of floats"]
     return _TABLE["sum of integers" if dtype.itemsize < 8 else "sum of 64-bit integers"]
@@ -145,7 +145,9 @@ def _extreme(op: str) -> MergeOp:
         identity=lambda shape, dtype: (np.full(shape, worst(op, dtype)),),
         pairwise=lambda a, b: (pairwise(a[0], b[0]),),
         # With `initial`, an array without elements has an extreme: the identity.
-        over_axis=lambda x, axes, dtype: (reduce(x.astype(dtype), axes, initial=worst(op, dtype)),),
+        over_axis=lambda x, axes, dtype: (
+            reduce(x.astype(dtype), axes, initial=worst(op, dtype)) if axes else x.astype(dtype),
+        ),
         to_mesh=lambda parts: ("max", [to_key(parts[0], op)]),
         from_mesh=lambda arrays, dtype: (from_key(arrays[0], dtype, op),),
     )

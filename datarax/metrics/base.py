@@ -129,7 +129,10 @@ class Metric(State):
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
-        return placed_as(self, read(self).checked(type(self).__name__).rounded())
+        reading = read(self)
+        if not is_traced(self):  # inside `jit` the counts are not known, so nothing can be said
+            reading.checked(type(self).__name__)
+        return placed_as(self, reading.rounded())
 
     @outside_mesh
     def results(self, *, as_json: bool = False) -> Any:

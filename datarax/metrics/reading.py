@@ -18,7 +18,7 @@ from datarax._errors import (
 )
 from datarax._numbers import number
 from datarax._typing import PyTree
-from datarax._xp import is_traced, on_host, xp
+from datarax._xp import on_host, xp
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import State, walk
 from datarax.numerics.double_float import DoubleFloat
@@ -293,7 +293,7 @@ class Reading:
         return nan_if(self.invalid[""].mask, value)
 
     def checked(self, name: str, *, warns: bool = True) -> Self:
-        """This reading; warns if some data could not be used. Counts that are traced are ignored.
+        """This reading, which is not traced; warns if some data could not be used.
 
         Args:
             name: the name of a metric that is not in a collection.
@@ -302,11 +302,7 @@ class Reading:
         Raises:
             InvalidValuesError: some data could not be used, and a policy is "raise".
         """
-        # Inside `jit` the counts are not known, so nothing can be said.
-        if is_traced(self.invalid):
-            return self
-        invalid = self.invalid
-        found = [(member or name, policy, invalid[member]) for member, policy in self.policies]
+        found = [(member or name, policy, self.invalid[member]) for member, policy in self.policies]
         found = [each for each in found if each[2].is_some]
         for member, policy, invalid in found:
             if policy == "raise":
@@ -326,8 +322,9 @@ class Reading:
         """This reading; warns if the scores were probably of another kind than they are taken for,
         and if the bounds of a value are farther apart than the metric allows."""
         for member, invalid in self.invalid.items():
-            for kind, counts in invalid.evidence.items():
-                if said := doubt(kind, [int(count) for count in np.asarray(counts)]):  # type: ignore[arg-type]
+            by_kind: PyTree = invalid.evidence
+            for kind, counts in by_kind.items():
+                if said := doubt(kind, [int(count) for count in np.asarray(counts)]):
                     warn(f"{member or name}: {said}", ScoresWarning)
         for member, limit in self.widest:
             lower, upper = self.bounds[member]
@@ -382,16 +379,25 @@ _SHIFTED = {"propagate": "so the result is NaN", "exclude": "and were left out"}
 
 def rounded_doubles(value: PyTree) -> PyTree:
     """The value with each double-float rounded; an `Exact` stays, because `results` is exact."""
-    return jax.tree.map(
-        lambda x: x.to_float() if isinstance(x, DoubleFloat) else x, value, is_leaf=is_wide
-    )
+    return _map(lambda x: x.to_float() if isinstance(x, DoubleFloat) else x, value)
 
 
 def nan_if(condition: jax.Array, value: PyTree) -> PyTree:
     """NaN where the condition holds; integers stay, because they have no NaN."""
     if on_host(condition) and not condition:
         return value
-    return jax.tree.map(lambda x: _nan_where(condition, x), value, is_leaf=is_wide)
+    return _map(lambda x: _nan_where(condition, x), value)
+
+
+def _map(
+    function: Callable[[PyTree], PyTree],
+    value: PyTree,
+    is_leaf: Callable[[PyTree], bool] = lambda x: is_wide(x),
+) -> PyTree:
+    """The value with `function` of each of its numbers; most values are one, and no tree."""
+    if isinstance(value, np.ndarray | np.generic):
+        return function(value)
+    return jax.tree.map(function, value, is_leaf=is_leaf)
 
 
 def _presented(
@@ -404,7 +410,7 @@ def _presented(
             return _presented(form(x), form, leaf)
         return leaf(x)
 
-    return jax.tree.map(one, value, is_leaf=lambda x: is_wide(x) or isinstance(x, Presented))
+    return _map(one, value, lambda x: is_wide(x) or isinstance(x, Presented))
 
 
 def flat_items(value: Mapping[str, PyTree]) -> Iterator[tuple[str, PyTree]]:

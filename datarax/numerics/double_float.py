@@ -20,6 +20,8 @@ from datarax.numerics import pairs
 
 Operator = Callable[[PyTree, PyTree], PyTree]
 _FLOAT32 = np.dtype(np.float32)
+_HOST = (np.ndarray, np.float64)
+"""The types of one array of float64 on the host."""
 
 
 @jax.tree_util.register_pytree_node_class
@@ -136,6 +138,8 @@ class DoubleFloat:
 
     def to_float(self) -> jax.Array:
         """The nearest float: on the host of float64, on devices of the dtype of the parts."""
+        if type(self._wide) in _HOST:
+            return self._wide  # type: ignore[return-value]
         return self._number if self._is_wide and self.is_on_host else self.high
 
     # Arithmetic. That of float64 parts is in `pairs`.
@@ -157,8 +161,8 @@ class DoubleFloat:
             return in_x64(wide, a, np.float64(other))
         other = self._operand(other)
         b = other._wide
-        if a is not None and b is not None:
-            return in_x64(wide, a, b)
+        if type(a) in _HOST and type(b) in _HOST:
+            return wide(a, b)
         if self._is_wide and other._is_wide:
             return in_x64(wide, self._number, other._number)
         return pair(tuple(self), tuple(other))
@@ -170,7 +174,7 @@ class DoubleFloat:
     __radd__ = __add__
 
     def __neg__(self) -> "DoubleFloat":
-        return self.map(operator.neg)
+        return self._each(operator.neg)
 
     def __sub__(self, other: "Operand") -> "DoubleFloat":
         """The difference, within 3 units."""
@@ -195,7 +199,7 @@ class DoubleFloat:
     def sum(self, axis: int | tuple[int, ...] = -1) -> "DoubleFloat":
         """The sum over axes, by double-float additions; XLA chooses their order."""
         if self._is_wide:
-            return self.map(lambda x: xp.sum(x, axis))
+            return self._each(lambda x: xp.sum(x, axis))
         axes = (axis,) if isinstance(axis, int) else axis
         zero = xp.zeros((), self.dtype)
         axes = tuple(a % self.ndim for a in axes)
@@ -246,6 +250,10 @@ class DoubleFloat:
         """
         return _together(function, self)
 
+    def _each(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
+        """As `map`, for a function that uses no other arrays."""
+        return self._made(in_x64(function, self._number)) if self._is_wide else self.map(function)
+
     def computed(self, function: Callable[[PyTree, Operator], PyTree]) -> "DoubleFloat":
         """`function(number, add)`: the number is an array or a pair of arrays, which `add` adds.
 
@@ -274,10 +282,10 @@ class DoubleFloat:
         return iter(in_x64(split, self._number))
 
     def reshape(self, *shape: int) -> "DoubleFloat":
-        return self.map(lambda x: x.reshape(shape))
+        return self._each(lambda x: x.reshape(shape))
 
     def broadcast_to(self, shape: tuple[int, ...]) -> "DoubleFloat":
-        return self.map(lambda x: xp.broadcast_to(x, shape))
+        return self._each(lambda x: xp.broadcast_to(x, shape))
 
     def __repr__(self) -> str:
         return f"DoubleFloat({self.high}, {self.low})"

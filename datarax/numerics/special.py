@@ -178,7 +178,8 @@ def kl_div(
     terms = 8 if p.dtype.itemsize == 4 else 17
     series = xp.zeros_like(s)
     for k in reversed(range(terms)):
-        series = series * square + 1 / (2 * k + 3)
+        series *= square  # on the host in place
+        series += 1 / (2 * k + 3)
     near = s * (difference - 2 * p * square * series)
     some = p >= xp.finfo(p.dtype).tiny
     if log_ratio is None:

@@ -173,8 +173,9 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         # What a formula gives on the host, in float64, is not rounded.
         is_given = isinstance(value, np.ndarray) and value.dtype == np.float64
         x: Any = value if is_given else numeric(value, "MetricAccumulator: value")
-        batch = x.ndim - len(self.shape)
-        if batch < 0 or x.shape[batch:] != self.shape:
+        shape, dtype = self.shape, self.dtype
+        batch = x.ndim - len(shape)
+        if batch < 0 or x.shape[batch:] != shape:
             raise MetricInputError(
                 f"MetricAccumulator of shape {self.shape} got a value of shape {x.shape}; "
                 f"expected a shape that ends in {self.shape}"
@@ -185,7 +186,7 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
                 f"MetricAccumulator of integers got a value of dtype {x.dtype}; give it a float "
                 f"initial_value, or round the value"
             )
-        if whole and not is_sum and not np.can_cast(x.dtype, self.dtype):
+        if whole and not is_sum and x.dtype != dtype and not np.can_cast(x.dtype, dtype):
             raise MetricTypeError(
                 f"MetricAccumulator: the {self.reduce_op} of {self.dtype} got a value of dtype "
                 f"{x.dtype}; give it an initial_value of a dtype that holds both"
@@ -196,7 +197,7 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         if xp.issubdtype(x.dtype, xp.floating) and x.dtype.itemsize < 4:
             x = x.astype(xp.float32)
         if not is_sum:
-            x = x.astype(self.dtype)
+            x = x.astype(dtype)
         if where is not None:
             mask = xp.asarray(where, xp.bool_)
             fits = all(n in (1, m) for n, m in zip(mask.shape, x.shape, strict=False))
@@ -210,7 +211,7 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
             neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0]
             x = xp.where(mask, x, xp.asarray(neutral, x.dtype))
         # Reduce the batch first, then merge its parts with those of the accumulator.
-        folded = row.over_axis(x, tuple(range(batch)), self.dtype)
+        folded = row.over_axis(x, tuple(range(batch)), dtype)
         return self.with_parts({"parts": row.pairwise(self.parts, folded)})
 
     @property

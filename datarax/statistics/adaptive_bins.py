@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -52,6 +52,14 @@ class Contents(NamedTuple):
     ends: DoubleFloat | None = None
     """The least and the greatest values without rounding, (2, size, slots), where floats would be
     rounded."""
+
+
+@lru_cache(maxsize=64)
+def _grid_on_host(
+    reach: bytes, dtype: np.dtype, shape: tuple[int, ...], *settings: int
+) -> DyadicGrid:
+    ends: PyTree = np.frombuffer(reach, dtype).reshape(shape)
+    return DyadicGrid.of(ends[0], -ends[1], *settings)
 
 
 class AdaptiveBins(Positioned, LeafState):
@@ -122,7 +130,10 @@ class AdaptiveBins(Positioned, LeafState):
 
     def grid_of(self, reach: jax.Array) -> DyadicGrid:
         """The bins of values of this reach."""
-        return DyadicGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
+        settings = self.bits, self.octaves, self.mirrored
+        if on_host(reach):  # most updates leave the range as it is
+            return _grid_on_host(reach.tobytes(), reach.dtype, reach.shape, *settings)
+        return DyadicGrid.of(reach[0], -reach[1], *settings)
 
     @folding
     def add(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Self:

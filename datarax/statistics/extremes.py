@@ -12,7 +12,7 @@ from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold, Term
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
-from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.double_float import DoubleFloat, split, where
 from datarax.numerics.exact import Exact, WholeOrFloat, exact
 from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
@@ -43,9 +43,9 @@ class Greatest(ElementwiseState, kw_only=False):
         """Folds in values of shape (..., *shape) where `counts`, a mask of that shape, is true."""
         axes = tuple(range(x.ndim - len(self.shape)))
         if x.is_on_host and on_host(counts) and not x64_enabled():
-            number = xp.where(counts, x.wide, -xp.inf)
-            greatest = DoubleFloat.of_float64(xp.max(number, axes, initial=-xp.inf))
-            return self._not_below(greatest)
+            number, own = np.where(counts, x.wide, -np.inf), self.double.wide
+            greatest = np.maximum.reduce(number, axes, initial=-np.inf)
+            return self.with_parts({"parts": split(np.where(own < greatest, greatest, own))})
         least = xp.asarray(-xp.inf, x.dtype)
         high = xp.max(x.high, axes, initial=least, where=counts)
         # Among the values with the greatest high part, the greatest low part.
@@ -74,11 +74,8 @@ class Greatest(ElementwiseState, kw_only=False):
         return self
 
     def combine(self, other: Self) -> Self:
-        return self._not_below(other.double)
-
-    def _not_below(self, x: DoubleFloat) -> Self:
-        own = self.double
-        return self.with_parts({"parts": tuple(where(own < x, x, own))})
+        a, b = self.double, other.double
+        return self.with_parts({"parts": tuple(where(a < b, b, a))})
 
 
 class Extremes(CountsInvalid):
