@@ -165,7 +165,7 @@ def _is_integer(dtype: np.dtype) -> bool:
 
 def as_float(x: jax.Array) -> jax.Array:
     """`x` as floats for formulas: on the host of float64, on devices of the default dtype."""
-    return x.astype(float_dtype(x))
+    return x.astype(_FLOAT64 if type(x) is np.ndarray else float_dtype(x))
 
 
 def float_dtype(x: jax.Array) -> np.dtype:

@@ -9,7 +9,7 @@ once. Where the types say nothing (`pmap`, `check_vma=False`), each device owns 
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 import jax
 import numpy as np
@@ -89,26 +89,12 @@ def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
         elif self.holds_arrays and not on_host(self) and not is_traced(self):
             self = fetched(self)
         folded = quiet(counted_once(self, axes) if axes else self, *args, **kwargs)
-        return folded if isinstance(folded, type(self)) else _refuse(self, method, folded)
+        if not isinstance(folded, type(self)):
+            got = "None" if folded is None else f"an object of type {type(folded).__name__}"
+            raise MetricTypeError(
+                f"{type(self).__name__}.{method.__name__} returned {got}; expected the updated "
+                f"{type(self).__name__}. A state is immutable: write `return self.replace(...)`"
+            )
+        return folded
 
     return fold
-
-
-def folding_on_host(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
-    """As `folding`, where all that the method is given is on the host."""
-    quiet = np.errstate(all="ignore")(method)
-
-    @wraps(method)
-    def fold(self: _State, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _State:
-        folded = quiet(self, *args, **kwargs)
-        return folded if isinstance(folded, type(self)) else _refuse(self, method, folded)
-
-    return fold
-
-
-def _refuse(state: object, method: Callable[..., object], folded: object) -> NoReturn:
-    got = "None" if folded is None else f"an object of type {type(folded).__name__}"
-    raise MetricTypeError(
-        f"{type(state).__name__}.{method.__name__} returned {got}; expected the updated "
-        f"{type(state).__name__}. A state is immutable: write `return self.replace(...)`"
-    )

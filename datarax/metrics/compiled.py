@@ -11,9 +11,9 @@ from datarax._checks import x64_enabled
 from datarax._errors import DataraxError, TracedValueError
 from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
-from datarax._xp import fetched, is_near, is_traced, on_host, xp
+from datarax._xp import fetched, is_near, is_traced, xp
 from datarax.algebra.donated import refuse_donated
-from datarax.algebra.replication import folding, folding_on_host
+from datarax.algebra.replication import folding
 from datarax.algebra.state import refuse_leading_axes, walk
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.call import is_numbers
@@ -48,7 +48,7 @@ def compiled(update: Update) -> Update:
       runs as it is written.
     """
 
-    quiet, update = folding_on_host(update), folding(update)
+    update = folding(update)
 
     @outside_mesh
     def on_devices(
@@ -74,15 +74,15 @@ def compiled(update: Update) -> Update:
         if not is_near((*state, *leaves)):
             return on_devices(self, leaves, structure, args, kwargs)
         args, kwargs = structure.unflatten(fetched(leaves))
-        return quiet(fetched(self), *args, **kwargs)
+        return update(fetched(self), *args, **kwargs)
 
     @wraps(update)
     def checked(self: PyTree, *args: object, **kwargs: object) -> PyTree:
         try:
             # Of NumPy arrays and numbers, what `run` does comes to the same.
             plain = _ARRAYS.issuperset(map(type, (*args, *kwargs.values())))
-            if plain and on_host(self) and not type(self).owns_mesh:
-                return quiet(self, *args, **kwargs)
+            if plain and self.is_on_host and not self.owns_mesh:
+                return update(self, *args, **kwargs)
             return run(self, *args, **kwargs)
         except Exception as error:
             if isinstance(error, TypeError):

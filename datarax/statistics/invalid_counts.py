@@ -307,11 +307,10 @@ class CountsInvalid(State):
 
 def with_batch(state: S, invalid: Invalid, **changes: PyTree) -> S:
     """`CountsInvalid.with_batch` of any state that has `InvalidCounts` named `invalid`."""
-    folds = {name: each for name, each in changes.items() if isinstance(each, Fold)}
     if not invalid.is_empty:
-        folds["invalid"] = state.children()["invalid"].counting(invalid)
-    if folds:
-        changes |= dict(zip(folds, in_one_pass(*folds.values()), strict=True))
+        changes["invalid"] = state.children()["invalid"].counting(invalid)
+    if Fold in map(type, changes.values()):
+        changes = dict(zip(changes, in_one_pass(*changes.values()), strict=True))
     return state.with_parts(changes)
 
 
