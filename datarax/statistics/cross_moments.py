@@ -8,7 +8,7 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import xp
+from datarax._xp import on_host, xp
 from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
@@ -149,6 +149,8 @@ class TwoMoments(CrossedMoments):
 
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""
+        if on_host(unit) and not unit.any():
+            return self
         first, second = xp.asarray(self.exponent)
         return self.with_parts({"exponent": xp.stack([first + unit, second])})
 
