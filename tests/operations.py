@@ -5,7 +5,7 @@ Operations are counted in the program as traced, which is the same on any machin
 only renames values. A pass is a traced operation of an update that folds up an array of the batch's
 size: a reduction, a scan, a sort or a scatter. `--write` records the traced operations and the
 arrays of the state in `operations.json` and the passes in `passes.json`, where `test_operations.py`
-finds them, and chooses the representatives of the registry anew.
+finds them, and adds the representatives of the registry that are missing.
 """
 
 import argparse
@@ -91,9 +91,10 @@ def how_states_travel(case: Case) -> set[str]:
     return found
 
 
-def representatives(seen: Mapping[str, set[str]]) -> list[str]:
-    """A few cases that see all that any case sees: first those that see the most."""
-    chosen, left = [], set().union(*seen.values())
+def representatives(seen: Mapping[str, set[str]], kept: Iterable[str] = ()) -> list[str]:
+    """A few cases that see all that any case sees: those kept, then those that see the most."""
+    chosen = [case for case in kept if case in seen]
+    left = set().union(*seen.values()).difference(*(seen[case] for case in chosen))
     while left:
         chosen.append(max(seen, key=lambda case: len(seen[case] & left)))
         left -= seen[chosen[-1]]
@@ -172,7 +173,9 @@ def main() -> None:
             records = {case.id: records[case.id] for case in CASES if case.id in records}
             file.write_text(json.dumps(records, indent=0, sort_keys=True) + "\n")
         if not options.cases:
-            CHOSEN.write_text(json.dumps(representatives(seen), indent=0) + "\n")
+            # Other versions of jax have other operations: what was chosen for these stays.
+            kept = json.loads(CHOSEN.read_text())
+            CHOSEN.write_text(json.dumps(representatives(seen, kept), indent=0) + "\n")
 
 
 if __name__ == "__main__":

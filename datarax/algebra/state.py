@@ -8,7 +8,6 @@ child in turn. A `LeafState` holds arrays instead of children, and defines how t
 import enum
 import inspect
 import math
-import sys
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
@@ -36,13 +35,7 @@ from datarax.algebra.fields import (
 )
 from datarax.algebra.pytrees import make_children, map_leaf_states, register_pytree
 from datarax.algebra.replication import axes_of, counted_once, folding
-from datarax.algebra.state_dicts import (
-    Parts,
-    Saveable,
-    check_same,
-    register_with_flax,
-    unregistered,
-)
+from datarax.algebra.state_dicts import Parts, Saveable, check_same, register_with_flax
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.inputs import Splittable
@@ -268,8 +261,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
     def with_parts(self, parts: Parts) -> Self:
         """A copy with these attributes changed, without the checks of `replace`."""
-        if unregistered and "flax.serialization" in sys.modules:
-            register_with_flax()
+        register_with_flax()
         copy = object.__new__(type(self))
         attributes = vars(copy)
         attributes.update(vars(self))

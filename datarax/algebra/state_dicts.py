@@ -210,7 +210,7 @@ def _loaded_part(like: PyTree, saved: PyTree, where: str) -> PyTree:
     return placed_like(like, np.array(array))
 
 
-unregistered: list[type[Saveable]] = []
+_unregistered: list[type[Saveable]] = []
 
 
 def register_with_flax(*classes: type[Saveable]) -> None:
@@ -220,12 +220,14 @@ def register_with_flax(*classes: type[Saveable]) -> None:
     next call that finds Flax: when a class is defined, when a state is made or updated, and when
     `datarax.training`, which imports Flax, is imported.
     """
-    unregistered.extend(classes)
+    _unregistered.extend(classes)
+    if not _unregistered:
+        return
     flax = sys.modules.get("flax.serialization")
     if flax is None or not hasattr(flax, "to_bytes"):  # not loaded, or not wholly
         return
-    while unregistered:
-        cls = unregistered.pop()
+    while _unregistered:
+        cls = _unregistered.pop()
         if not flax.is_serializable(cls):  # a user may have registered it
             flax.register_serialization_state(
                 cls,

@@ -33,7 +33,7 @@ from datarax.evaluation.assembly import assembled, without_interval, without_sli
 from datarax.evaluation.columns import Encoded, Names
 from datarax.evaluation.encoding import Configuration, Slicing, Value
 from datarax.evaluation.engines import engine
-from datarax.evaluation.evaluator import Fold
+from datarax.evaluation.evaluator import FileFold
 from datarax.evaluation.outcome import (
     PARTIAL,
     STATE,
@@ -63,7 +63,7 @@ class _Evaluation(NamedTuple):
 
     fresh: Outcome
     """Before any row is folded in."""
-    fold: Fold
+    fold: FileFold
     summary: Callable[[Outcome, Sequence[str]], Summary]
     """The summary of an outcome, with notes."""
     files: Callable[[Outcome, Summary], dict[str, bytes]]
@@ -94,7 +94,7 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
     # What the values of the columns become is known only now, from the plan.
     columns = replace(files.columns, encode=config.encoding)
     devices = jax.local_devices() if args.devices else None
-    fold = Fold.of_tables(files.tables, fresh.metric, columns, args.batch_size, devices)
+    fold = FileFold.of_tables(files.tables, fresh.metric, columns, args.batch_size, devices)
     return _Evaluation(fresh, fold, _summary, files_of)
 
 
@@ -140,7 +140,7 @@ def _comparison(args: argparse.Namespace) -> _Evaluation:
     )
     return _Evaluation(
         fresh,
-        Fold(fresh.metric, folding, parts, files),
+        FileFold(fresh.metric, folding, parts, files),
         partial(_compared_summary, args),
         lambda outcome, summary: {SUMMARY: as_json(summary)},
     )
@@ -327,7 +327,9 @@ def _detections(argument: str, columns: Sequence[str]) -> dict[str, Names]:
     return {f"{prefix}{name}": column for name, column in zip(outputs, columns, strict=True)}
 
 
-def _steps(args: argparse.Namespace, fold: Fold, start: Outcome) -> Generator[Outcome, None, None]:
+def _steps(
+    args: argparse.Namespace, fold: FileFold, start: Outcome
+) -> Generator[Outcome, None, None]:
     """The evaluation after each part that is folded in."""
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
     with executor as pool, progress_bar(not args.no_progress) as show:

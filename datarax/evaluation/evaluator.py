@@ -129,13 +129,13 @@ def fold(
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
     _check_devices(devices, executor)
-    folds = Fold.of_tables(tables_of(source), metric, columns, batch_size, devices)
+    folds = FileFold.of_tables(tables_of(source), metric, columns, batch_size, devices)
     begin = start or Progress(metric.emptied(), total=len(folds.parts), merging=Merging())
     return folds.run(begin, executor=executor, progress=progress)
 
 
 @dataclass(frozen=True)
-class Fold:
+class FileFold:
     """Folds all parts of some files, or pairs of such parts, into a metric."""
 
     metric: Metric

@@ -101,8 +101,8 @@ REPRESENTATIVES: set[str] = set(json.loads(CHOSEN.read_text()))
 """Cases that together hold every state and every operation of the traced programs of all cases.
 
 What the engine does depends on a metric only through these, so what tests the engine runs on these
-cases. `python -m tests.operations --write` chooses them, `test_operations.py` holds that none is
-missing.
+cases. `test_operations.py` holds that none is missing on any supported version of jax, and
+`python -m tests.operations --write` adds those that are.
 """
 EVERYWHERE = bool(os.environ.get("DATARAX_TEST_EVERYWHERE"))
 if EVERYWHERE:
