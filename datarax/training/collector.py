@@ -113,8 +113,7 @@ class AsyncMetricCollector:
         metric: a metric of the class and configuration to collect (plain, `Collection` or
             `per_device`), or the `StatefulMetric` to collect, which is then reset in place.
         max_in_flight: the largest number of unfinished windows. If there are so many,
-            `schedule_collection` first waits for the oldest. For windows over several CPU devices,
-            the limit is two over all collectors, because more could deadlock.
+            `schedule_collection` first waits for the oldest.
         timeout: the longest time in seconds to wait for other processes; `None` for no limit.
         bounds: whether the results hold the bounds of each metric that has them, under
             "<name>/lower" and "<name>/upper". The results of a single metric are then a dict, with

@@ -41,7 +41,7 @@ def many_windows_in_flight(devices, collectors, windows):
 
 @pytest.mark.parametrize("devices", [2, 8] if LONG else [8])
 def test_simulated_devices_do_not_deadlock_however_many_windows_are_asked_for(devices):
-    # Without the bound on what is in flight, eight devices abort here (and four, with more).
+    # On one process a window runs no collective: with one each, eight devices abort here.
     env = {"JAX_NUM_CPU_DEVICES": str(devices)}
     args = (devices, 6, 20)
     assert processes.run(many_windows_in_flight, 1, *args, join=False, env=env, timeout=120) == [
