@@ -132,8 +132,7 @@ class ClassificationReport(CountMetric):
             return " ".join([f"{name:>{width}s} ", *(f"{cell:>{wide}s}" for cell in cells)])
 
         def shown(x: float) -> str:
-            # The decimals of a float32: 0.755, not 0.75499998, which would be rounded down.
-            return f"{float(f'{x:.7g}'):.{digits}f}"
+            return f"{x:.{digits}f}"
 
         def row(name: str) -> str:
             of_row = values[name]

@@ -48,6 +48,16 @@ def test_the_table_is_that_of_scikit_learn(rng, digits):
     assert got == want.removesuffix("\n")
 
 
+def test_a_value_is_rounded_once():
+    # The macro F1 is 0.74335005: with seven digits first, it would be rounded down.
+    counts = np.array([[51, 14, 4], [10, 43, 10], [8, 5, 55]])
+    target, preds = (np.repeat(x.ravel(), counts.ravel()) for x in np.indices((3, 3)))
+    got = ClassificationReport(num_classes=3).update(preds, target).text(4)
+    want: Any = sklearn.metrics.classification_report(target, preds, digits=4)
+    assert "0.7434" in got.splitlines()[-2]
+    assert got == want.removesuffix("\n")
+
+
 def test_both_classes_of_a_binary_task(rng):
     preds, target = rng.random(100).astype(np.float32), rng.integers(0, 2, 100).astype(np.int32)
     got = update(ClassificationReport(threshold=0.3), preds=preds, target=target).text()
