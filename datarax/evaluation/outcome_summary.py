@@ -15,7 +15,7 @@ from datarax.evaluation.outcome import Outcome
 from datarax.evaluation.table_batches import NOT_A_CLASS
 from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metrics.base import read
-from datarax.metrics.reading import Reading, Unusable, flat_items
+from datarax.metrics.reading import Bounds, Reading, Unusable, flat_items
 from datarax.wrappers.collection import Collection
 
 Number = int | float | np.number
@@ -88,7 +88,7 @@ def _rows(
     config: Configuration,
     values: Values,
     ends: Mapping[str, Values],
-    bounds: Values,
+    bounds: Mapping[str, Bounds],
 ) -> Iterator[Json]:
     """The rows of the metrics: one for each number that they give."""
     for spec, name, value in _numbers(config, values):
@@ -100,7 +100,7 @@ def _rows(
             "metric": repr(built(spec, config.task, config.size, config.scores, "propagate")),
             "value": value,
             **{end: ends.get(end, {}).get(name) for end in ("lower", "upper", "std_error")},
-            "bounds": None if certain is None else [np.asarray(end).item() for end in certain],
+            "bounds": None if certain is None else [np.asarray(end).item() for end in certain.ends],
             "better": better(spec),
             "description": described(spec),
         }

@@ -27,7 +27,15 @@ from datarax.distributed.placement import everywhere, mesh_of, outside_mesh
 from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
 from datarax.metrics.other_names import argument_suggestion
-from datarax.metrics.reading import Reading, as_array, jsonable, nan_if, rounded_doubles, unusable
+from datarax.metrics.reading import (
+    Bounds,
+    Reading,
+    as_array,
+    jsonable,
+    nan_if,
+    rounded_doubles,
+    unusable,
+)
 from datarax.metrics.routing import Outputs, Route, refuse_unknown_arguments
 from datarax.metrics.row_updates import updated_at
 from datarax.numerics.double_float import DoubleFloat
@@ -287,7 +295,7 @@ class Metric(State):
         """The arguments of `update`, each with the output of a step that feeds it."""
         return list(_routes(type(self), _own_update(self), self.outputs))
 
-    def reading(self) -> "Reading":
+    def reading(self) -> Reading:
         """The value, and the count of what could not be used."""
         value, bounds = self.value_and_bounds()
         value, invalid = rounded_doubles(value), unusable(self)
@@ -299,11 +307,10 @@ class Metric(State):
             {"": invalid},
             {} if bounds is None else {"": bounds},
             (("", self.on_invalid),),
-            () if self.widest_bounds is None else (("", self.widest_bounds),),
         )
 
-    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        """The value by the formula, and bounds `(lower, upper)` on it if the metric has any.
+    def value_and_bounds(self) -> tuple[PyTree, Bounds | None]:
+        """The value by the formula, and bounds on it if the metric has any.
 
         A metric that has bounds defines this method, so that one program computes both.
         """
@@ -311,11 +318,6 @@ class Metric(State):
         if formula is None:
             raise TypeError(f"{type(self).__name__} does not define compute()")
         return formula(self), None
-
-    @property
-    def widest_bounds(self) -> float | None:
-        """`results` warns if the bounds of the value are farther apart than this; None: never."""
-        return None
 
     terms_by_row: ClassVar[bool] = False
     """True if each term that an update adds to its sums is of one row of its arguments, and the
@@ -393,7 +395,7 @@ def placed_as(metric: Metric, value: PyTree) -> PyTree:
 
 def bounds_of(metric: Metric) -> PyTree:
     """Returns the result of `bounds` of a metric, outside and inside `jit`."""
-    return placed_as(metric, read(metric).bounds[""])
+    return placed_as(metric, read(metric).bounds[""].ends)
 
 
 def shareable(update: Method) -> Method:

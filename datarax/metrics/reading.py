@@ -258,6 +258,22 @@ class ByGroup(Presented):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Bounds:
+    """The lower and the upper bound of a value."""
+
+    lower: PyTree
+    upper: PyTree
+    widest: float | None = dataclass_field(default=None, metadata={"static": True})
+    """`results` warns if they are farther apart than this; None: never."""
+
+    @property
+    def ends(self) -> tuple[PyTree, PyTree]:
+        """Both, as `bounds()` of a metric gives them."""
+        return self.lower, self.upper
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Reading:
     """The record that `compute`, `results` and a collector take their results from."""
 
@@ -266,12 +282,10 @@ class Reading:
     invalid: dict[str, Unusable]
     """The data that could not be used, by the name of each metric in a collection. The name is ""
     if the metric is not a collection."""
-    bounds: dict[str, tuple[PyTree, PyTree]]
-    """The lower and the upper bound of the value of each metric that has bounds, by its name."""
+    bounds: dict[str, Bounds]
+    """The bounds of the value of each metric that has bounds, by its name."""
     policies: tuple[tuple[str, str], ...] = dataclass_field(metadata={"static": True})
     """The `on_invalid` of each metric, by the same names."""
-    widest: tuple[tuple[str, float], ...] = dataclass_field(default=(), metadata={"static": True})
-    """The `widest_bounds` of each metric that has one, by the same names."""
     flat: bool = dataclass_field(default=False, metadata={"static": True})
     """True if nested dicts are given as one dict, with names like "outer/inner"."""
 
@@ -326,13 +340,14 @@ class Reading:
             for kind, counts in by_kind.items():
                 if said := doubt(kind, [int(count) for count in np.asarray(counts)]):
                     warn(f"{member or name}: {said}", ScoresWarning)
-        for member, limit in self.widest:
-            lower, upper = self.bounds[member]
-            gap = np.ravel(np.subtract(upper, lower))
+        for member, bounds in self.bounds.items():
+            if bounds.widest is None:
+                continue
+            gap = np.ravel(np.subtract(bounds.upper, bounds.lower))
             # Bounds that are NaN, as without data, have no gap.
-            if (gap > limit).any():
+            if (gap > bounds.widest).any():
                 at = np.nanargmax(gap)
-                low, high = (number(float(np.ravel(x)[at])) for x in (lower, upper))
+                low, high = (number(float(np.ravel(x)[at])) for x in bounds.ends)
                 warn(
                     f"{member or name}: the exact value is only known to be between {low} and "
                     f"{high}, because many scores share a bin; more bits= narrows this, and "
@@ -360,7 +375,7 @@ class Reading:
             }
         if bounds:
             for member, ends in self.bounds.items():
-                for end, value in zip(("lower", "upper"), ends, strict=True):
+                for end, value in zip(("lower", "upper"), ends.ends, strict=True):
                     results[f"{member}/{end}".lstrip("/")] = jax.tree.map(_to_host, value)
         return results
 

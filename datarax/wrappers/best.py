@@ -156,4 +156,4 @@ class Best(Wrapper):
     def reading(self) -> Reading:
         reading = self.metric.reading()
         value = reading.propagated({"value": self.best.value, "step": self.best.step})
-        return replace(reading, value=value, bounds={}, widest=())
+        return replace(reading, value=value, bounds={})

@@ -269,7 +269,6 @@ class Bootstrap(Resampled):
             whole,
             value={"value": whole.value, **spread},
             bounds=prefixed([("value", whole.bounds)]),
-            widest=tuple(prefixed([("value", dict(whole.widest))]).items()),
             flat=False,
         )
 

@@ -77,11 +77,6 @@ class Classwise(Wrapper):
             reading,
             value={name: self._entry(reading.value, i) for i, name in enumerate(self.names)},
             bounds=bounds,
-            widest=tuple(
-                (joined(name, member), limit)
-                for name in self.names
-                for member, limit in reading.widest
-            ),
             flat=False,
         )
 

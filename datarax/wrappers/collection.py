@@ -445,7 +445,8 @@ class Collection(Metric):
     @outside_mesh
     def bounds(self) -> dict[str, tuple[PyTree, PyTree]]:
         """The bounds `(lower, upper)` of each metric that has bounds, by its name."""
-        return placed_as(self, read(self).bounds)
+        bounds = {name: each.ends for name, each in read(self).bounds.items()}
+        return placed_as(self, bounds)
 
     def reading(self) -> Reading:
         readings = [(f"{self.prefix}{name}", metric.reading()) for name, metric in self.items()]

@@ -140,7 +140,7 @@ class Interval(MultiplyingWrapper):
             lower, upper = value - z * error, value + z * error
         ends = {"lower": lower, "upper": upper, "std_error": error}
         ends = {name: nan_where(xp.isnan(value), x) for name, x in ends.items()}
-        return replace(whole, value={"value": whole.value, **ends}, bounds={}, widest=())
+        return replace(whole, value={"value": whole.value, **ends}, bounds={})
 
 
 def _scaled(x: DoubleFloat) -> ScaledDouble:

@@ -172,11 +172,11 @@ class Sliced(WithArgument):
     def reading(self) -> Reading:
         overall, slices = self.metric.reading(), self.slices.map(lambda one: one.reading())
         # Wide bounds give a warning for all data, not for each slice again.
+        of_slices = {n: dataclasses.replace(x, widest=None) for n, x in slices.bounds.items()}
         return dataclasses.replace(
             overall,
             value=_Slices(overall.value, slices.value, self.unknown.value, self._labels),
-            bounds=prefixed([("overall", overall.bounds), ("slices", slices.bounds)]),
-            widest=tuple(prefixed([("overall", dict(overall.widest))]).items()),
+            bounds=prefixed([("overall", overall.bounds), ("slices", of_slices)]),
             flat=False,
         )
 

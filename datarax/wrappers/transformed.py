@@ -137,7 +137,7 @@ class Transformed(Wrapper):
             return reading
         value = jax.tree.map(xp.asarray, self.result(reading.rounded()))
         # The function may drop a NaN.
-        return replace(reading, value=reading.propagated(value), bounds={}, widest=(), flat=False)
+        return replace(reading, value=reading.propagated(value), bounds={}, flat=False)
 
 
 def _as_array(x: PyTree, name: str) -> PyTree:

@@ -250,7 +250,6 @@ def reading_of(value: PyTree, parts: list[tuple[str, Reading]], *, flat: bool) -
         prefixed((name, each.invalid) for name, each in parts),
         prefixed((name, each.bounds) for name, each in parts),
         tuple(prefixed((name, dict(each.policies)) for name, each in parts).items()),
-        tuple(prefixed((name, dict(each.widest)) for name, each in parts).items()),
         flat=flat,
     )
 

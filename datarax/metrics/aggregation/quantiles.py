@@ -15,6 +15,7 @@ from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.metrics.base import bounds_of
+from datarax.metrics.reading import Bounds
 from datarax.numerics.exact import whole_or_float
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
@@ -118,10 +119,10 @@ class HistogramQuantile(ValueMetric):
         """
         return bounds_of(self)
 
-    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+    def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         q, method = self.definition()
         bounds = self.statistic.quantile_bounds(q, method=method)
-        return super().value_and_bounds()[0], bounds
+        return super().value_and_bounds()[0], Bounds(*bounds)
 
 
 class Quantile(HistogramQuantile):

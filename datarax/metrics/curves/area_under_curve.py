@@ -15,6 +15,7 @@ from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
+from datarax.metrics.reading import Bounds
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.float_grid import default_bits
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
@@ -139,19 +140,15 @@ class AreaMetric(ScoreMetric):
         """
         return bounds_of(self)
 
-    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+    def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         value = super().value_and_bounds()[0]
         lower, upper = (self._averaged(self._areas()[i]) for i in (0, 2))
         if isinstance(self.statistic, ScoreBuffer):
             is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.extremes
             lower = xp.where(is_incomplete, least, lower)
             upper = xp.where(is_incomplete, greatest, upper)
-        return value, (lower, upper)
-
-    @property
-    def widest_bounds(self) -> float | None:
         # Bounds of a full buffer are the extremes, and there is a warning of its own.
-        return None if self.exact else 0.01
+        return value, Bounds(lower, upper, None if self.exact else 0.01)
 
     @property
     def is_pooled(self) -> bool:

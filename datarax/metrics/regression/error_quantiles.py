@@ -10,6 +10,7 @@ from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
+from datarax.metrics.reading import Bounds
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import difference
@@ -98,6 +99,6 @@ class MedianAbsoluteError(RegressionMetric):
         """Bounds `(lower, upper)` on the exact median of the errors as float32."""
         return bounds_of(self)
 
-    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+    def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         bounds = self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf")
-        return super().value_and_bounds()[0], bounds
+        return super().value_and_bounds()[0], Bounds(*bounds)

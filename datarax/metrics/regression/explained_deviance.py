@@ -11,6 +11,7 @@ from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
+from datarax.metrics.reading import Bounds
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.limbs import float_or_double
@@ -343,12 +344,12 @@ class D2Pinball(RegressionMetric):
         """Bounds `(lower, upper)` on the exact value."""
         return bounds_of(self)
 
-    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+    def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         least = self.statistic.least_loss()
         # If the lower bound of the loss is 0, the constant may leave no loss, or any.
         is_open = ~(least.lower.double.high > 0) & (least.upper.double.high > 0)
         lower = xp.where(is_open, -xp.inf, self._against(least.lower))
-        return super().value_and_bounds()[0], (lower, self._against(least.upper))
+        return super().value_and_bounds()[0], Bounds(lower, self._against(least.upper))
 
     def _against(self, null: ScaledDouble) -> jax.Array:
         seen = self.statistic

@@ -16,6 +16,7 @@ from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
+from datarax.metrics.reading import Bounds
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
@@ -382,13 +383,13 @@ class SpearmanCorrCoef(RankCorrelation):
         """
         return bounds_of(self)
 
-    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+    def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         value = super().value_and_bounds()[0]
         if self.bits is not None:
             lower, _, upper = self._of_bins()
-            return value, (lower, upper)
+            return value, Bounds(lower, upper)
         is_full = self.statistic.overflow > 0
-        return value, (xp.where(is_full, -1, value), xp.where(is_full, 1, value))
+        return value, Bounds(xp.where(is_full, -1, value), xp.where(is_full, 1, value))
 
     def compute(self) -> PyTree:
         return self._of_pairs() if self.bits is None else self._of_bins()[1]

@@ -16,7 +16,8 @@ SIZE, BATCH = 4000, 1000
 
 @jax.jit
 def read(metric):
-    return metric.value_and_bounds()
+    value, bounds = metric.value_and_bounds()
+    return value, bounds.ends
 
 
 def pairs(rng):
