@@ -36,7 +36,7 @@ from datarax.metrics.reading import (
     rounded_doubles,
     unusable,
 )
-from datarax.metrics.routing import Outputs, Route, refuse_unknown_arguments
+from datarax.metrics.routing import Outputs, Route, arguments_of, refuse_unknown_arguments
 from datarax.metrics.row_updates import updated_at
 from datarax.numerics.double_float import DoubleFloat
 
@@ -275,21 +275,7 @@ class Metric(State):
         Raises:
             MetricInputError: an output is missing; names it.
         """
-        given = {}
-        for route in self.routes():
-            if route.output is None:
-                continue
-            if route.output in outputs:
-                given[route.argument] = outputs[route.output]
-            # An optional argument may be missing, unless `from_outputs` names an output for it.
-            elif route.required or route.routed:
-                raise MetricInputError(
-                    f"{type(self).__name__} needs the output {route.output!r} for its argument "
-                    f"{route.argument!r}, and update() was given: "
-                    f"{', '.join(sorted(outputs)) or 'none'}. Pass it, or name the right one with "
-                    f".from_outputs({route.argument}=...)"
-                )
-        return given
+        return arguments_of(self.routes(), outputs)
 
     def routes(self) -> list[Route]:
         """The arguments of `update`, each with the output of a step that feeds it."""

@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -90,6 +90,29 @@ class naming:
             error.args = (text,)
         elif isinstance(error, Exception) and self.name:
             error.add_note(f"This was raised in the update of the metric {self.name!r}.")
+
+
+def arguments_of(routes: Iterable[Route], outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
+    """The arguments of these routes, from the named outputs of a step; ignores the others.
+
+    Raises:
+        MetricInputError: an output is missing; names it.
+    """
+    given: dict[str, PyTree] = {}
+    for route in routes:
+        if route.output is None:
+            continue
+        if route.output in outputs:
+            given[route.argument] = outputs[route.output]
+        # An optional argument may be missing, unless `from_outputs` names an output for it.
+        elif route.required or route.routed:
+            raise MetricInputError(
+                f"{route.metric.__name__} needs the output {route.output!r} for its argument "
+                f"{route.argument!r}, and update() was given: "
+                f"{', '.join(sorted(outputs)) or 'none'}. Pass it, or name the right one with "
+                f".from_outputs({route.argument}=...)"
+            )
+    return given
 
 
 def refuse_ignored(routes: list[Route], outputs: Mapping[str, PyTree], caller: str) -> None:

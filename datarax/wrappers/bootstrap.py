@@ -1,7 +1,7 @@
 """`Bootstrap`: a value with its interval and standard error, from Poisson counts of rows."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, Self
@@ -138,15 +138,6 @@ class Resampled(WithArgument):
             "upper": of_each(lambda one, x: _quantile(x, 1 - tail, one)),
             "std_error": of_each(_deviation),
         }
-
-    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
-        given = super().arguments_from(outputs)
-        if INDEX not in given and self.routed and self.fed_by is not None:
-            raise MetricInputError(
-                f"{type(self).__name__} needs the output {self.fed_by!r} for its argument "
-                f"{INDEX!r}, and update() was given: {', '.join(sorted(outputs)) or 'none'}"
-            )
-        return given
 
     def resampled(self, calls: PyTree) -> tuple[PyTree, Target, MetricAccumulator]:
         """The calls without index, how often each row counts in each replica, and the rows seen."""

@@ -12,7 +12,7 @@ from datarax.algebra.stack import Stack
 from datarax.metrics.base import Metric
 from datarax.metrics.call import with_argument
 from datarax.metrics.reading import Reading, is_wide
-from datarax.metrics.routing import Route
+from datarax.metrics.routing import Route, arguments_of
 from datarax.numerics.exact import Exact
 from datarax.statistics.invalid_counts import sum_of_counts
 from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
@@ -128,9 +128,8 @@ class Compare(Resampled):
             for model in _MODELS
             if route.output is not None
         ]
-        own = super().routes()[len(inner) :]
         # None is required: an argument is given once, or for each model. `calls` checks that.
-        return [route._replace(required=False) for route in [*inner, *twice, *own]]
+        return [route._replace(required=False) for route in [*inner, *twice, *self.own_routes()]]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         given = {}
@@ -148,8 +147,7 @@ class Compare(Resampled):
                     f"{pair['a']!r} and {pair['b']!r}, for the argument {route.argument!r}, and "
                     f"update() was given: {', '.join(sorted(outputs)) or 'none'}"
                 )
-        index = self.own_from(outputs)
-        return given if index is None else given | {INDEX: index}
+        return given | arguments_of(self.own_routes(), outputs)
 
     def _apply(self, calls: PyTree) -> Self:
         # One target for both models: the paired bootstrap draws the same rows.

@@ -152,15 +152,6 @@ class Sliced(WithArgument):
         place = xp.where(known, place, xp.uint32(self.num_slices))
         return calls, place, ~known & counted_rows(several[0], rows)
 
-    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
-        if self.fed_by not in outputs:
-            raise MetricInputError(
-                f"Sliced({type(self.metric).__name__}) needs the output {self.fed_by!r}, the slice "
-                f"of each row, and update() was given: {', '.join(sorted(outputs)) or 'none'}. "
-                f"Pass it, or name the right one with .from_outputs({self.by}=...)"
-            )
-        return super().arguments_from(outputs)
-
     def from_outputs(self, **outputs: str | None) -> Self:
         if not isinstance(outputs.get(self.by, self.by), str):
             raise MetricInputError(

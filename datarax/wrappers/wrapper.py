@@ -18,7 +18,7 @@ from datarax.algebra.state import State, walk
 from datarax.metrics.base import Metric
 from datarax.metrics.call import with_argument
 from datarax.metrics.reading import Reading
-from datarax.metrics.routing import Route, joined
+from datarax.metrics.routing import Route, arguments_of, joined
 from datarax.metrics.row_updates import updated_at
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
@@ -192,18 +192,16 @@ class WithArgument(MultiplyingWrapper):
         calls = self.metric.calls(args, given)
         return calls if value is None else with_argument(calls, self.own, value)
 
-    def routes(self) -> list[Route]:
+    def own_routes(self) -> list[Route]:
+        """The route of the argument."""
         routed = self.own in dict(self.routed)
-        route = Route(type(self), self.own, self.fed_by, self.needs_own, routed)
-        return [*self.metric.routes(), route]
+        return [Route(type(self), self.own, self.fed_by, self.needs_own, routed)]
+
+    def routes(self) -> list[Route]:
+        return [*self.metric.routes(), *self.own_routes()]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
-        given, own = self.metric.arguments_from(outputs), self.own_from(outputs)
-        return given if own is None else given | {self.own: own}
-
-    def own_from(self, outputs: Mapping[str, PyTree]) -> PyTree:
-        """Takes the argument from these outputs; None if it is not among them."""
-        return None if self.fed_by is None else outputs.get(self.fed_by)
+        return self.metric.arguments_from(outputs) | arguments_of(self.own_routes(), outputs)
 
     def from_outputs(self, **outputs: str | None) -> Self:
         own = {name: outputs.pop(name) for name in list(outputs) if name == self.own}
