@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax._checks import choice, positive_int
-from datarax._errors import AuditError, MetricInputError
+from datarax._checks import choice, positive_int, python_int
+from datarax._errors import AuditError, MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax.testing.causes import ADVICE, Case, Experiments, Facts, causes_of
 from datarax.testing.logged_numbers import SOURCES, Numbers
 from datarax.testing.procedure import Outcome, Procedure
-from datarax.testing.rounding import Rounding, as_double, measure_rounding
+from datarax.testing.rounding import Rounding, as_double, is_float, measure_rounding
 from datarax.testing.rows import Rows, rows_of
 from datarax.testing.variations import ORDERS, Variation, variations
 
@@ -66,7 +66,7 @@ class AuditReport:
         unstable: the names of numbers that differ between two equal calls, so are not judged:
             random numbers, times, and what a procedure keeps from one call to the next.
         expected: the names that match a pattern of `expected=`, which are not judged.
-        bounds: for each number the largest difference that rounding explains.
+        bounds: for each number the largest difference that rounding explains; 0 for integers.
         rows: the number of rows.
         calls: the number of calls of the procedure.
 
@@ -235,7 +235,9 @@ def _names(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _counts(given: Iterable[int] | None, name: str, rows: Rows) -> list[int]:
-    counts = [int(each) if isinstance(each, np.integer) else each for each in given or ()]
+    if given is not None and not isinstance(given, Iterable):
+        raise MetricTypeError(f"audit: {name}={given!r}; expected a list of numbers")
+    counts = [python_int(each) for each in given or ()]
     for count in counts:
         positive_int(count, name)
         if len(rows) % count:
@@ -285,6 +287,8 @@ class _Audit:
                 changes += self._changes(name, ways)
         bounds = {
             name: float(np.max(self._roundings[name].bound(x, x), initial=0.0))
+            if is_float(x)
+            else 0.0
             for name, x in self._logged.items()
         }
         calls = self._runner.calls
@@ -339,5 +343,6 @@ def _ratio(want: np.ndarray | None, got: np.ndarray | None) -> float:
         return math.nan
     a, b = as_double(want).ravel(), as_double(got).ravel()
     with np.errstate(all="ignore"):
-        place = np.argmax(np.nan_to_num(abs(a - b), nan=math.inf))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        place = np.argmax(np.where(same, 0, np.nan_to_num(abs(a - b), nan=math.inf)))
         return float((b[place] / a[place]).real)

@@ -12,6 +12,8 @@ from datarax.testing.rounding import Rounding, as_double
 from datarax.testing.rows import Rows, join
 from datarax.testing.variations import Variation, repeat
 
+RAGGED, ALL_DOUBLED, WITHOUT = "ragged batches", "weight 2 for all rows", "weight 0 for some rows"
+
 # A number may be a function of a mean or a sum: a perplexity, the root of an error.
 FORMS: tuple[tuple[Callable, Callable], ...] = (
     (lambda x: x, lambda x: x),
@@ -114,12 +116,14 @@ class Facts:
             return False
         return np.allclose(as_double(value), factor * as_double(self.base), rtol=1e-4, atol=0)
 
+    def depends_on_rows(self) -> bool:
+        """True if the rows of one batch in another order give another number."""
+        return any(name.startswith("rows ") for name in self.changed)
+
     def depends_on_order(self) -> bool:
         """True if the same batches in another order give another number, or the rows of one do."""
-        ragged, swapped = map(self.values.get, ("ragged batches", "ragged batches reversed"))
-        return self.rounding.differs(ragged, swapped) or any(
-            name.startswith("rows ") for name in self.changed
-        )
+        ragged, swapped = map(self.values.get, (RAGGED, f"{RAGGED} reversed"))
+        return self.depends_on_rows() or self.rounding.differs(ragged, swapped)
 
 
 @dataclass(frozen=True)
@@ -147,12 +151,15 @@ class Case:
         return as_double(self.expected), as_double(self.got)
 
     def is_got(self, prediction: np.ndarray | None) -> bool:
-        """True if a prediction is the number that came, to a thousandth of the change."""
+        """True if a prediction is the number that came, to a thousandth of it and of the change."""
         if self.numbers is None or prediction is None or prediction.shape != self.numbers[1].shape:
             return False
         expected, got = self.numbers
-        near = np.maximum(1e-3 * abs(got - expected), 2 * self.facts.rounding.bound(got, expected))
-        return bool((abs(as_double(prediction) - got) <= near).all())
+        predicted = as_double(prediction)
+        change = np.minimum(abs(got - expected), abs(got))
+        near = np.maximum(1e-3 * change, 2 * self.facts.rounding.bound(predicted, got))
+        never = np.isnan(expected) & np.isnan(got) & np.isnan(predicted)
+        return bool((never | (abs(predicted - got) <= near)).all())
 
     def any_is_got(self, calls: list[Numbers]) -> bool:
         """True if one of the experiments gives the number that came."""
@@ -178,6 +185,9 @@ class Case:
 
 
 def _mean_of_means(case: Case) -> bool:
+    # Batches that are padded to one size have the mean of their means, if the padding counts.
+    if case.variation.kind == "padding" and RAGGED not in case.facts.changed:
+        return False
     pieces = [case.experiments.batches] if len(case.variation.batches) > 1 else []
     pieces += case.experiments.parts
     return any(case.is_got(mean) for each in pieces for mean in case.means(each))
@@ -223,12 +233,18 @@ def _divided_by_micro_batches(case: Case) -> bool:
     return case.variation.kind == "micro" and case.is_multiple(1 / case.variation.parts)
 
 
+def _cuts_matter(case: Case) -> bool:
+    """True if the rows are cut into batches, without padding, and their order does not matter."""
+    several = len(case.variation.batches) > 1 and case.variation.kind != "padding"
+    return several and not case.facts.depends_on_rows()
+
+
 def _rows_lost(case: Case) -> bool:
-    return len(case.variation.batches) > 1 and case.any_is_got(case.experiments.fewer)
+    return _cuts_matter(case) and case.any_is_got(case.experiments.fewer)
 
 
 def _rows_counted_twice(case: Case) -> bool:
-    return len(case.variation.batches) > 1 and case.any_is_got(case.experiments.more)
+    return _cuts_matter(case) and case.any_is_got(case.experiments.more)
 
 
 def _depends_on_order(case: Case) -> bool:
@@ -241,8 +257,6 @@ def _depends_on_order(case: Case) -> bool:
 def _depends_on_batch_size(case: Case) -> bool:
     return case.variation.kind == "batches"
 
-
-ALL_DOUBLED, WITHOUT = "weight 2 for all rows", "weight 0 for some rows"
 
 CAUSES: Mapping[str, Callable[[Case], bool]] = {
     "NaN from padding": _nan_from_padding,

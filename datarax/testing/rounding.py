@@ -26,7 +26,10 @@ class Rounding:
 
     def bound(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The largest accepted difference of two numbers, for each of their elements."""
-        return np.maximum(self.absolute, self.relative * np.maximum(np.abs(a), np.abs(b)))
+        # A number may have another shape in some calls.
+        same = self.absolute.shape == a.shape
+        absolute = self.absolute if same else self.absolute.max(initial=0.0)
+        return np.maximum(absolute, self.relative * np.maximum(np.abs(a), np.abs(b)))
 
     def differs(self, a: np.ndarray | None, b: np.ndarray | None) -> bool:
         """True if rounding does not explain the difference; a shape or a number may be missing.

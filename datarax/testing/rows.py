@@ -108,7 +108,8 @@ def pad(rows: Rows, count: int, fill: str, source: Rows, rng: np.random.Generato
         if name == layout.mask or (fill == "zeros" and x.dtype.kind not in "OSUMm"):
             drawn = np.zeros_like(drawn)
         elif is_data and jnp.issubdtype(x.dtype, jnp.floating):
-            garbage = 100 * rng.standard_normal(drawn.shape)
+            garbage = 100 + 100 * rng.random(drawn.shape)
+            garbage[::2] *= -1
             drawn = (np.full_like(garbage, np.nan) if fill == "NaN" else garbage).astype(x.dtype)
         columns[name] = drawn
     return join([rows, replace(rows, columns=columns)])

@@ -61,13 +61,14 @@ def variations(
 
     layout = rows.layout
     if layout.mask is not None:
+        extra = max(2, len(rows) // 4)
         for fill in ("zeros", "garbage", "NaN"):
-            padded = pad(rows, len(rows) // 4, fill, rows, rng)
+            padded = pad(rows, extra, fill, rows, rng)
             yield Variation(f"padded with {fill}", "padding", [padded], whole)
         size = max(map(len, ragged))
         padded = [pad(each, size - len(each), "zeros", each, rng) for each in ragged]
         yield Variation("ragged batches padded", "padding", padded, whole, "ragged batches")
-        only = pad(rows.take(slice(0)), len(rows) // 4, "zeros", rows, rng)
+        only = pad(rows.take(slice(0)), extra, "zeros", rows, rng)
         yield Variation("a batch of padding only", "padding", [rows, only], whole)
 
     if layout.weights is not None:
