@@ -109,6 +109,10 @@ class WriterWarning(UserWarning):
     """A writer could not write results, and `on_error` is "warn"."""
 
 
+class AuditError(DataraxError, AssertionError):
+    """A procedure logs other numbers for the same rows; the message is the table of an audit."""
+
+
 def all_of(errors: Sequence[Exception]) -> Exception:
     """The first of some errors, with a note for each of the others, so that it keeps its type."""
     first, *others = errors

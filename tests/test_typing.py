@@ -98,6 +98,21 @@ def test_a_metric_of_ones_own():
     testing.assert_within_ulps(metric.compute(), 0.0, 1)
 
 
+def rows_of(batches: list[dict[str, np.ndarray[Any, Any]]]) -> dict[str, int]:
+    return {"rows": sum(len(batch["x"]) for batch in batches)}
+
+
+def test_an_audit():
+    report = testing.audit(rows_of, {"x": ONES}, capture=("jax.monitoring",))
+    assert_type(report, testing.AuditReport)
+    assert_type(report.ok, bool)
+    assert_type([change.cause for change in report.changes], list[str])
+    assert_type(report.bounds, dict[str, float])
+    assert report.bounds == {"rows": 0}
+    assert_type(report.raise_if_changed(), None)
+    assert issubclass(testing.AuditError, AssertionError)
+
+
 def test_wrappers():
     collection = datarax.Collection(
         {"accuracy": metrics.Accuracy(), "loss": metrics.Mean().from_outputs(values="loss")}

@@ -1,0 +1,348 @@
+"""`audit`: a procedure from batches to logged numbers, run on the same rows in other ways."""
+
+import math
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import jax
+import numpy as np
+
+from datarax._checks import choice, positive_int, python_int
+from datarax._errors import AuditError, MetricInputError, MetricTypeError
+from datarax._typing import PyTree
+from datarax.testing.causes import ADVICE, Case, Experiments, Facts, causes_of
+from datarax.testing.logged_numbers import SOURCES, Numbers
+from datarax.testing.procedure import Outcome, Procedure
+from datarax.testing.rounding import Rounding, as_double, is_float, measure_rounding
+from datarax.testing.rows import Rows, rows_of
+from datarax.testing.variations import ORDERS, Variation, variations
+
+RAISED = "(raised)"
+"""The name of a change that is an exception of the procedure."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A number that is another one where the rows are the same.
+
+    Attributes:
+        name: its name, `"a/b"` in a nested dict; `"(raised)"` for an exception.
+        variation: what was varied.
+        expected: the number that was expected: an array of NumPy, `None` if there should be none.
+        got: the number that came; `None` if it is missing, or the exception.
+        ratio: `got / expected`; of arrays, that of the element that changes most. NaN if there is
+            none.
+        ratios: the ratio in each variation, by its name.
+        causes: all causes that fit, best first.
+    """
+
+    name: str
+    variation: str
+    expected: Any
+    got: Any
+    ratio: float
+    ratios: Mapping[str, float]
+    causes: tuple[str, ...]
+
+    @property
+    def cause(self) -> str:
+        """The best of the causes, or "unknown"."""
+        return self.causes[0] if self.causes else "unknown"
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """The result of `audit`: which numbers change, by how much, and why. `str` makes it a table.
+
+    Attributes:
+        changes: the numbers that changed, one entry for each variation. An entry has `name`
+            (`"a/b"` in a nested dict), `variation`, `expected`, `got`, `ratio` (`got / expected`),
+            `ratios` (the ratio in each variation), `causes` (all that fit, best first) and `cause`
+            (the first, or `"unknown"`). An exception of the procedure has the name `"(raised)"`,
+            and is `got`.
+        unstable: the names of numbers that differ between two equal calls, so are not judged:
+            random numbers, times, and what a procedure keeps from one call to the next.
+        expected: the names that match a pattern of `expected=`, which are not judged.
+        bounds: for each number the largest difference that rounding explains; 0 for integers.
+        rows: the number of rows.
+        calls: the number of calls of the procedure.
+
+    Example:
+        >>> import numpy as np
+        >>> from datarax.testing import audit
+        >>> def total(batches):
+        ...     return {"count": sum(len(batch["loss"]) for batch in batches)}
+        >>> report = audit(total, {"loss": np.arange(6.0)})
+        >>> report.ok, report.changes, report.unstable
+        (True, [], [])
+        >>> report.raise_if_changed()
+        >>> print(report)
+        audit of 6 rows, 10 calls: 0 of 1 numbers change
+    """
+
+    changes: list[Change]
+    unstable: list[str]
+    expected: list[str]
+    bounds: dict[str, float]
+    rows: int
+    calls: int
+
+    @property
+    def ok(self) -> bool:
+        """True if no number changes."""
+        return not self.changes
+
+    def raise_if_changed(self) -> None:
+        """Raises an `AuditError`, whose message is the table, if a number changes."""
+        if not self.ok:
+            raise AuditError(str(self))
+
+    def __str__(self) -> str:
+        changed = {change.name for change in self.changes}
+        lines = [
+            f"audit of {self.rows} rows, {self.calls} calls: {len(changed - {RAISED})} of "
+            f"{len(self.bounds)} numbers change"
+        ]
+        # One line for each number and cause, with the first of its variations.
+        alike: dict[tuple[str, str], list[Change]] = {}
+        for change in self.changes:
+            alike.setdefault((change.name, change.cause), []).append(change)
+        table = [("number", "variation", "expected", "got", "ratio", "cause")]
+        for (name, cause), each in alike.items():
+            first, others = each[0], len(each) - 1
+            where = first.variation + (f" (and {others} more)" if others else "")
+            texts = _text(first.expected), _text(first.got), _text(np.array(first.ratio))
+            table.append((name, where, *texts, cause))
+        if alike:
+            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+            lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+            lines += [f"{cause}: {ADVICE[cause]}" for cause in {cause: 0 for _, cause in alike}]
+        if self.unstable:
+            lines.append(f"not judged, differs between equal calls: {', '.join(self.unstable)}")
+        if self.expected:
+            lines.append(f"not judged, is in expected=: {', '.join(self.expected)}")
+        return "\n".join(lines)
+
+
+def _text(x: Any) -> str:
+    if x is None:
+        return "none"
+    if isinstance(x, Exception):
+        return f"{type(x).__name__}: {x}".partition("\n")[0][:60]
+    return f"{x.item():.6g}" if x.size == 1 else f"array of shape {x.shape}"
+
+
+def audit(
+    procedure: Callable[..., Any],
+    batch: PyTree,
+    *,
+    mask: str | None = None,
+    weights: str | None = None,
+    groups: str | None = None,
+    micro: Iterable[int] | None = None,
+    devices: Iterable[int] | None = None,
+    capture: Iterable[str] = (),
+    expected: Iterable[str] = (),
+    seed: int = 0,
+) -> AuditReport:
+    """Runs a procedure on the same rows in other ways, and names each number that changes.
+
+    The first call has all rows in one batch. The others have the rows in other orders; in equal and
+    ragged batches, and one at a time if there are at most 64; and what the arguments add. Numbers
+    must stay as they are, but for rounding.
+
+    A correct procedure may fail an audit where a variation is no use of it: leave its argument out,
+    or name the numbers in `expected`. Texts, `None` and other objects that are no numbers are left
+    out. NaN equals NaN, integers are compared exactly, and an array must keep its shape. An
+    exception in the first call is raised; in a variation it is a change, as a missing number is.
+
+    Rounding is measured: a difference of up to four times the spread over orders of one batch is no
+    change, nor one of `2 * sqrt(N)` epsilons. The spread counts up to `N` epsilons of the number or
+    of the data, because a larger one shows that the number depends on the order. The epsilon is
+    that of float64 if it covers the spread, else that of float32; a number or rows in half
+    precision add a few of their own.
+
+    Args:
+        procedure: `procedure(batches)` takes a list of batches and returns a dict of what it logs:
+            numbers, arrays, and nested dicts and lists of them; or `None` if `capture` finds all.
+            The list is not empty, nor is a batch. Batches may be changed or donated.
+        batch: the rows: a dict or another pytree of arrays of NumPy or JAX with one leading axis of
+            at least 4 rows. Each stays what it is, an array of NumPy or JAX with its dtype.
+        mask: the name of the array that is 0 for padding, `"a/b"` in a nested dict; of the shape
+            (N,) or (N, ...). Batches are padded with rows of zeros, with garbage, with NaN, and
+            with a batch of padding alone. In garbage, floats are random and large; arrays of other
+            dtypes, the weights and the groups have values of real rows, as correct code may look
+            them up.
+        weights: the name of the array of weights, numbers or booleans: a weight of 2 must equal the
+            row twice, and 0 the row left out.
+        groups: the name of an array (N,) with the group of each row, of which there are at least 4:
+            rows of one group stay in one batch. With `weights`, a whole group is also left out.
+        micro: numbers of micro-batches: `procedure(batches, micro=k)` cuts each batch into k. Each
+            must divide N.
+        devices: numbers of devices: `procedure(batches, mesh)` gets a mesh with one axis, `"data"`.
+            Each must divide N.
+        capture: `"wandb"`, `"tensorboard"`, `"jax.monitoring"`: libraries to which the procedure
+            logs. The last value of a call counts. During the audit they log nothing.
+        expected: patterns (`fnmatch`) of names that are meant to change.
+        seed: for the orders and the garbage.
+
+    Returns:
+        A report; `raise_if_changed()` makes it a test.
+
+    Raises:
+        MetricInputError: the batch has other shapes, an argument names nothing in it, a number of
+            micro-batches or devices does not fit, or nothing is logged.
+        MetricTypeError: a leaf of the batch is no array; the procedure returns no dict.
+        MissingExtraError: a library of `capture` is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> from datarax.testing import audit
+        >>> def evaluate(batches):
+        ...     return {"loss": np.mean([batch["loss"].mean() for batch in batches])}
+        >>> report = audit(evaluate, {"loss": np.arange(20.0) ** 2})
+        >>> change = report.changes[0]
+        >>> print(change.name, "|", change.variation, "|", change.cause)
+        loss | a short last batch | mean of means
+    """
+    rows = rows_of(batch, mask, weights, groups)
+    sources = _names(capture)
+    for source in sources:
+        choice(source, tuple(SOURCES), "capture")
+    cuts = _counts(micro, "micro", rows)
+    meshes = _counts(devices, "devices", rows)
+    if meshes and max(meshes) > jax.local_device_count():
+        raise MetricInputError(
+            f"audit: devices={meshes}, and JAX has {jax.local_device_count()}; to simulate 8, set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count=8 before JAX starts"
+        )
+    runner = Procedure(procedure, sources)
+    base = runner.call([rows])
+    if not base:
+        raise MetricInputError(
+            "audit: the procedure logged no numbers; expected a dict of them, or capture= with the "
+            "library that it logs to"
+        )
+    ways = list(variations(rows, cuts, meshes, np.random.default_rng(seed)))
+    return _Audit(runner, rows, base, ways).report(_names(expected))
+
+
+def _names(given: Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _counts(given: Iterable[int] | None, name: str, rows: Rows) -> list[int]:
+    if given is not None and not isinstance(given, Iterable):
+        raise MetricTypeError(f"audit: {name}={given!r}; expected a list of numbers")
+    counts = [python_int(each) for each in given or ()]
+    for count in counts:
+        positive_int(count, name)
+        if len(rows) % count:
+            raise MetricInputError(
+                f"audit: {name}={count} does not divide the {len(rows)} rows; give another number, "
+                f"or fewer rows"
+            )
+    return counts
+
+
+class _Audit:
+    """The numbers of all calls, compared; and the causes of what differs."""
+
+    def __init__(self, runner: Procedure, rows: Rows, base: Numbers, ways: Sequence[Variation]):
+        self._runner, self._rows, self._base, self._ways = runner, rows, base, ways
+        self._again = runner.try_call([rows])
+        self._got = {way.name: runner.vary(way) for way in ways}
+        self._want = {
+            way.name: base if way.against[0] is rows else runner.try_call(way.against)
+            for way in ways
+        }
+        self._experiments = {way.name: Experiments(runner, way, rows) for way in ways}
+        logged = [each for each in (base, *self._got.values()) if isinstance(each, dict)]
+        # Every number that any call logs; that of the first call wins.
+        self._logged: Numbers = dict(ChainMap(*logged))
+        self._roundings: dict[str, Rounding] = {}
+        for name, first in self._logged.items():
+            orders = [_value(self._got[way.name], name) for way in ways[:ORDERS]]
+            self._roundings[name] = measure_rounding(first, orders, rows)
+
+    def report(self, patterns: Sequence[str]) -> AuditReport:
+        """Compares all calls, and repeats those that differ."""
+        meant = [name for name in self._logged if any(fnmatchcase(name, p) for p in patterns)]
+        unstable = set(self._differing(self._base, self._again))
+        differing: dict[str, list[str]] = {}
+        for way in self._ways:
+            got = self._got[way.name]
+            names = self._differing(self._want[way.name], got)
+            differing[way.name] = [each for each in names if each not in (*meant, *unstable)]
+            # A number may be random in this variation alone.
+            if differing[way.name]:
+                unstable.update(self._differing(got, self._runner.vary(way)))
+        changes = list(self._raised())
+        for name in self._logged:
+            if name not in unstable:
+                ways = [way for way in self._ways if name in differing[way.name]]
+                changes += self._changes(name, ways)
+        bounds = {
+            name: float(np.max(self._roundings[name].bound(x, x), initial=0.0))
+            if is_float(x)
+            else 0.0
+            for name, x in self._logged.items()
+        }
+        calls = self._runner.calls
+        return AuditReport(changes, sorted(unstable), meant, bounds, len(self._rows), calls)
+
+    def _differing(self, want: Outcome, got: Outcome) -> list[str]:
+        """The names of the numbers that differ between two calls; none if one raised."""
+        if isinstance(want, Exception) or isinstance(got, Exception):
+            return []
+        return [
+            name
+            for name in self._logged
+            if self._roundings[name].differs(want.get(name), got.get(name))
+        ]
+
+    def _raised(self) -> Iterator[Change]:
+        """The calls that raised: of a variation, or of the call with which it is compared."""
+        outcomes = {"the same call again": self._again, **self._got}
+        for name, got in outcomes.items():
+            for outcome in got, self._want.get(name):
+                if isinstance(outcome, Exception):
+                    yield Change(RAISED, name, None, outcome, math.nan, {}, ())
+                    break
+
+    def _changes(self, name: str, changed: Sequence[Variation]) -> Iterator[Change]:
+        """The changes of one number."""
+        rounding = self._roundings[name]
+        values = {way.name: _value(self._got[way.name], name) for way in self._ways}
+        wanted = {way.name: _value(self._want[way.name], name) for way in self._ways}
+        ratios = {way: _ratio(wanted[way], got) for way, got in values.items()}
+        facts = Facts(name, rounding, values, self._base.get(name), {way.name for way in changed})
+        causes: dict[str, tuple[str, ...]] = {}
+        for way in changed:
+            want, got = wanted[way.name], values[way.name]
+            # Where its own kind changes nothing, the cause is that of the variation before it.
+            inherits = way.like in causes and not rounding.differs(values[way.like], got)
+            causes[way.name] = (
+                causes[way.like]
+                if inherits
+                else causes_of(Case(facts, self._experiments[way.name], want, got))
+            )
+            yield Change(name, way.name, want, got, ratios[way.name], ratios, causes[way.name])
+
+
+def _value(outcome: Outcome, name: str) -> np.ndarray | None:
+    return None if isinstance(outcome, Exception) else outcome.get(name)
+
+
+def _ratio(want: np.ndarray | None, got: np.ndarray | None) -> float:
+    """The ratio of two numbers, where they differ most; NaN if there is none."""
+    if want is None or got is None or want.shape != got.shape or not want.size:
+        return math.nan
+    a, b = as_double(want).ravel(), as_double(got).ravel()
+    with np.errstate(all="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        place = np.argmax(np.where(same, 0, np.nan_to_num(abs(a - b), nan=math.inf)))
+        return float((b[place] / a[place]).real)
