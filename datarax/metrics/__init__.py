@@ -17,6 +17,7 @@ from datarax.metrics.aggregation.summary import Max as Max
 from datarax.metrics.aggregation.summary import Mean as Mean
 from datarax.metrics.aggregation.summary import Min as Min
 from datarax.metrics.aggregation.summary import MinMax as MinMax
+from datarax.metrics.aggregation.summary import Ratio as Ratio
 from datarax.metrics.aggregation.summary import Std as Std
 from datarax.metrics.aggregation.summary import Sum as Sum
 from datarax.metrics.aggregation.summary import Variance as Variance
