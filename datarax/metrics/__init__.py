@@ -100,6 +100,9 @@ from datarax.metrics.health.activations import ActivationStats as ActivationStat
 from datarax.metrics.health.expert_load import ExpertLoad as ExpertLoad
 from datarax.metrics.health.loss_spikes import LossSpikes as LossSpikes
 from datarax.metrics.health.noise_scale import GradientNoiseScale as GradientNoiseScale
+from datarax.metrics.health.policy import ApproxKL as ApproxKL
+from datarax.metrics.health.policy import ClipFraction as ClipFraction
+from datarax.metrics.health.policy import GroupSpread as GroupSpread
 from datarax.metrics.health.timing import ModelFLOPs as ModelFLOPs
 from datarax.metrics.health.timing import StepTime as StepTime
 from datarax.metrics.health.timing import Throughput as Throughput
