@@ -21,6 +21,7 @@ from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh, placed_like
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
 from datarax.metrics.call import is_call
+from datarax.metrics.given import GivenNumbers, Reader
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
 from datarax.wrappers.member_stacks import (
@@ -132,7 +133,7 @@ class Collection(Metric):
 
     if TYPE_CHECKING:
 
-        def results(self, *, as_json: bool = False) -> dict[str, PyTree]: ...
+        def results(self, *, as_json: bool = False, **given: float) -> dict[str, PyTree]: ...
 
     def __init__(self, metrics: Mapping[str, Metric], prefix: str = ""):
         if not isinstance(prefix, str):
@@ -446,6 +447,16 @@ class Collection(Metric):
     def bounds(self) -> dict[str, tuple[PyTree, PyTree]]:
         """The bounds `(lower, upper)` of each metric that has bounds, by its name."""
         return placed_as(self, read(self).bounds)
+
+    def readers(self) -> list[Reader]:
+        return [
+            reader.inside(f"{self.prefix}{name}")
+            for name, metric in self.items()
+            for reader in metric.readers()
+        ]
+
+    def with_given(self, given: GivenNumbers) -> Self:
+        return self._of({name: metric.with_given(given) for name, metric in self.items()})
 
     def reading(self) -> Reading:
         readings = [(f"{self.prefix}{name}", metric.reading()) for name, metric in self.items()]

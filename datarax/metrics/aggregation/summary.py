@@ -1,6 +1,6 @@
 """Means, ratios, sums, extremes and variances of values, and how many distinct ones there were."""
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import jax
 
@@ -227,17 +227,34 @@ class Sum(ValueMetric):
     `2**48` are added without rounding. `compute` gives the nearest float32 (float64 with x64). No
     data gives 0. As `numpy.sum`.
 
+    With `per`, the sum is divided by a number that is known only when results are read:
+    `results(elapsed=seconds)` or `results(steps=number)`; NaN for 0. `compute()` has no such
+    argument: there it is an error, and within `jit` NaN.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import Sum
         >>> print(Sum().update(jnp.array([16777216, 1])).results())
         16777217
+        >>> print(Sum(per="elapsed").update(jnp.array([4096, 4096])).results(elapsed=0.5))
+        16384.0
     """
+
+    per: Literal["elapsed", "steps"] | None = None
+    """The argument of `results` by which the sum is divided; None for none."""
 
     statistic = ExactTotal()
 
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The argument of `results` by which the sum is divided."""
+        return () if self.per is None else (self.per,)
+
     def compute(self) -> PyTree:
-        return self.statistic.exact
+        if self.per is None:
+            return self.statistic.exact
+        total = self.statistic.total.number
+        return (total / ScaledDouble.of(xp.asarray(self.given_number(self.per)))).to_float()
 
 
 class Max(ValueMetric):
