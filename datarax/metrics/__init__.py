@@ -17,6 +17,7 @@ from datarax.metrics.aggregation.summary import Max as Max
 from datarax.metrics.aggregation.summary import Mean as Mean
 from datarax.metrics.aggregation.summary import Min as Min
 from datarax.metrics.aggregation.summary import MinMax as MinMax
+from datarax.metrics.aggregation.summary import Ratio as Ratio
 from datarax.metrics.aggregation.summary import Std as Std
 from datarax.metrics.aggregation.summary import Sum as Sum
 from datarax.metrics.aggregation.summary import Variance as Variance
@@ -99,6 +100,9 @@ from datarax.metrics.health.activations import ActivationStats as ActivationStat
 from datarax.metrics.health.expert_load import ExpertLoad as ExpertLoad
 from datarax.metrics.health.loss_spikes import LossSpikes as LossSpikes
 from datarax.metrics.health.noise_scale import GradientNoiseScale as GradientNoiseScale
+from datarax.metrics.health.policy import ApproxKL as ApproxKL
+from datarax.metrics.health.policy import ClipFraction as ClipFraction
+from datarax.metrics.health.policy import GroupSpread as GroupSpread
 from datarax.metrics.health.timing import ModelFLOPs as ModelFLOPs
 from datarax.metrics.health.timing import StepTime as StepTime
 from datarax.metrics.health.timing import Throughput as Throughput

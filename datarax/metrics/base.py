@@ -1,6 +1,7 @@
 """`Metric`: a state with a formula, `compute`, that reads it; and how results are read."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, wraps
@@ -26,6 +27,7 @@ from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import everywhere, mesh_of, outside_mesh
 from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
+from datarax.metrics.given import GivenNumbers, Reader, checked_given
 from datarax.metrics.other_names import argument_suggestion
 from datarax.metrics.reading import (
     Bounds,
@@ -110,6 +112,14 @@ class Metric(State):
     together_by: ClassVar[str | None] = None
     """The integer argument of `update` that groups rows: all rows with one value must be in one
     update, and with `per_device` on one device."""
+    numbered_by: ClassVar[str | None] = None
+    """The integer argument of `update` that orders updates. One that does not give it is numbered:
+    by the state, or by a wrapper that counts updates, such as `Window`."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """The arguments of `results` that the value depends on: numbers that are known only then. The
+    formula finds them in `given`."""
+    given: ClassVar[GivenNumbers] = ()
+    """The arguments of `results` that are read now, by name: see `given_number`."""
 
     def __init_subclass__(cls, **kwargs: bool) -> None:
         super().__init_subclass__(**kwargs)
@@ -143,7 +153,7 @@ class Metric(State):
         return placed_as(self, reading.rounded())
 
     @outside_mesh
-    def results(self, *, as_json: bool = False) -> Any:
+    def results(self, *, as_json: bool = False, **given: float) -> Any:
         """The value on the host, as Python numbers and NumPy arrays; waits until it is computed.
 
         Counts and sums are exact. If some data could not be used, there is a warning
@@ -153,9 +163,13 @@ class Metric(State):
         Args:
             as_json: whether to return only what `json.dumps` takes: lists instead of arrays, dicts
                 instead of named tuples.
+            **given: what is known only now, and some metrics divide by: `elapsed=` seconds,
+                `steps=`. Each goes to the metrics that read it, such as `Sum(per="elapsed")`.
 
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
+            MetricInputError: a metric reads an argument that is not given; or no metric reads one
+                that is given, or it is not a number of at least 0.
             MetricTypeError: it is called while a function is traced, as within `jit`.
         """
         name = type(self).__name__
@@ -165,7 +179,7 @@ class Metric(State):
                 f"traced (jit, scan, vmap, shard_map). Call compute() there; or return the metric, "
                 f"and call results() outside"
             )
-        results = read(self).checked(name).warned(name).on_host()
+        results = read(self, tuple(given.items())).checked(name).warned(name).on_host()
         return jsonable(results) if as_json else results
 
     if not TYPE_CHECKING:  # a checker says itself that it cannot be called
@@ -248,7 +262,9 @@ class Metric(State):
         if len(args) > len(takes) or not kwargs.keys() <= set(takes):
             self.refuse_unknown_arguments(args, kwargs)
         call = Call(args, dict(kwargs), type(self).__name__, takes, self.broadcast_arguments)
-        return replace(call, together=self.together_by) if self.together_by else call
+        if not (self.together_by or self.numbered_by):
+            return call
+        return replace(call, together=self.together_by, numbered_by=self.numbered_by)
 
     def apply(self, calls: PyTree) -> Self:
         """The metric updated with the arguments in a tree from `calls`."""
@@ -280,6 +296,19 @@ class Metric(State):
     def routes(self) -> list[Route]:
         """The arguments of `update`, each with the output of a step that feeds it."""
         return list(_routes(type(self), _own_update(self), self.outputs))
+
+    def readers(self) -> list[Reader]:
+        """The arguments of `results` that it reads."""
+        return [Reader(type(self), argument) for argument in self.reads]
+
+    def with_given(self, given: GivenNumbers) -> Self:
+        """The metric that reads these arguments of `results`, as far as it does."""
+        own = tuple(each for each in given if each[0] in self.reads)
+        return self.with_parts({"given": own}) if own else self
+
+    def given_number(self, argument: str) -> float:
+        """An argument of `results`, for a formula; NaN if it is not given, as within `jit`."""
+        return dict(self.given).get(argument, math.nan)
 
     def reading(self) -> Reading:
         """The value, and the count of what could not be used."""
@@ -352,21 +381,23 @@ class Metric(State):
 
 
 @unless_donated
-def read(metric: Metric) -> Reading:
+def read(metric: Metric, given: GivenNumbers = ()) -> Reading:
     """The reading of a metric: on the host, outside `jit`, and within a traced function there.
 
-    A metric with one copy for each device is merged first.
+    A metric with one copy for each device is merged first. `given` are arguments of `results`.
     """
     refuse_leading_axes(metric)
     if metric.owns_mesh and not is_traced(metric):
         metric = metric.merged()
-    return _reading(metric)
+    return _reading(metric, given)
 
 
 @read_on_host
 @one_reading
-def _reading(metric: Metric) -> Reading:
-    return metric.reading()
+def _reading(metric: Metric, given: GivenNumbers) -> Reading:
+    if not is_traced(metric):  # inside `jit`, what is not given is NaN
+        given = checked_given(metric.readers(), given, f"{type(metric).__name__}.results")
+    return (metric.with_given(given) if given else metric).reading()
 
 
 def placed_as(metric: Metric, value: PyTree) -> PyTree:

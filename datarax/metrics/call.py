@@ -30,6 +30,8 @@ class Call:
     the metric counts them once."""
     together: str | None = field(default=None, metadata={"static": True})
     """The integer argument that groups rows: all rows with one value must be in one update."""
+    numbered_by: str | None = field(default=None, metadata={"static": True})
+    """The `numbered_by` of the metric."""
 
     @property
     def by_name(self) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
@@ -59,6 +61,19 @@ def with_argument(calls: PyTree, name: str, value: PyTree) -> PyTree:
         # Like one of the `broadcast_arguments`, it may be one value for all rows.
         broadcast = (*call.broadcast, name)
         return replace(call, args=args, kwargs=kwargs | {name: value}, broadcast=broadcast)
+
+    return jax.tree.map(one, calls, is_leaf=is_call)
+
+
+def with_number(calls: PyTree, number: ArrayLike) -> PyTree:
+    """A tree of `Call`s, in which those that are numbered and have no number get this one."""
+
+    def one(call: Call) -> Call:
+        args, kwargs = call.by_name
+        name = call.numbered_by
+        if name is None or kwargs.get(name) is not None:
+            return call
+        return replace(call, args=args, kwargs=kwargs | {name: number})
 
     return jax.tree.map(one, calls, is_leaf=is_call)
 

@@ -11,6 +11,7 @@ from datarax._update_context import check_values
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import broadcast_leading, not_distribution, rows_weight
 from datarax.statistics.class_rows import ClassRows
@@ -107,12 +108,17 @@ class ElapsedTotal(CountsInvalid):
     elapsed = MetricAccumulator(0.0, "max")
     """In seconds, since the start of the clock."""
 
-    def update(self, values: ArrayLike, elapsed: ArrayLike, *, weights: Weights = None) -> Self:
+    def update(
+        self, values: ArrayLike, elapsed: ArrayLike | None, *, weights: Weights = None
+    ) -> Self:
         """Folds in `values` of any shape; times and weights broadcast against their leading axes.
 
-        Values and times that are not finite, and negative times, are excluded and counted.
+        Values and times that are not finite, and negative times, are excluded and counted. Without
+        a time the sum alone changes.
         """
         x = numeric(values, "values")
+        if elapsed is None:
+            return self.replace(counted=self.counted.update(x, weights=weights))
         seconds = broadcast_leading(as_float(numeric(elapsed, "elapsed")), x.shape, "elapsed")
         unusable = not_finite(x) | not_finite(seconds) | out_of_range(seconds < 0, seconds)
         w, invalid = rows_weight(unusable, weights)
@@ -126,6 +132,16 @@ class ElapsedTotal(CountsInvalid):
     def rate(self) -> DoubleFloat:
         """The sum for each second; NaN where there is no data, and where no time has elapsed."""
         return self.counted.total.double / self.elapsed.value
+
+    def rate_over(self, seconds: jax.Array) -> DoubleFloat:
+        """The sum for each of so many seconds; NaN without values, and for 0 seconds."""
+        return self.counted.total.double / nan_where(self.counted.weight.scaled.high == 0, seconds)
+
+    @property
+    def lacks_time(self) -> bool:
+        """True if there are values, and no update gave a time; of a state on the host."""
+        no_time = self.elapsed.parts[0] == -xp.inf
+        return bool(no_time & (self.counted.weight.scaled.high > 0))
 
 
 class Distributions(NamedTuple):

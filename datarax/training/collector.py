@@ -33,6 +33,7 @@ from datarax.algebra.donated import refuse_donated
 from datarax.algebra.state_dicts import check_same
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, Reading, read
+from datarax.metrics.given import GivenNumbers, checked_given
 from datarax.training.agreement import Barrier, agree
 from datarax.training.stateful import StatefulMetric
 
@@ -248,14 +249,16 @@ class AsyncMetricCollector:
     # Scheduling and reading.
 
     @overload
-    def schedule_collection(self, metric: M, *, step: Any = None) -> M: ...
+    def schedule_collection(self, metric: M, *, step: Any = None, **given: float) -> M: ...
 
     @overload
-    def schedule_collection(self, metric: None = None, *, step: Any = None) -> None: ...
+    def schedule_collection(
+        self, metric: None = None, *, step: Any = None, **given: float
+    ) -> None: ...
 
     @outside_mesh
     def schedule_collection(
-        self, metric: Metric | None = None, *, step: Any = None
+        self, metric: Metric | None = None, *, step: Any = None, **given: float
     ) -> Metric | None:
         """Ends a window and returns the empty metric for the next one, which the loop must take.
 
@@ -275,13 +278,16 @@ class AsyncMetricCollector:
             metric: the metric that holds this window. Leave it out for a `StatefulMetric`, which is
                 reset in place.
             step: any value that identifies the window; it is returned with the results.
+            **given: what some metrics divide by, as in `results`: `elapsed=` seconds of this
+                window, its number of `steps=`. On several processes, each reads its own.
 
         Returns:
             The empty metric in the same layout; `None` for a `StatefulMetric`.
 
         Raises:
             MetricInputError: the metric is the one of the last call, not the one that it returned.
-                If the metric was updated in between, this cannot be detected.
+                If the metric was updated in between, this cannot be detected. Or an argument that a
+                metric reads is not given, or one is given that none reads.
             DonatedStateError: a step donated the arrays of the metric.
             CollectorStateError: the collector is not bound; or there is no writer, and 10,000
                 finished windows wait to be read.
@@ -300,6 +306,7 @@ class AsyncMetricCollector:
                 self._write_finished()
                 self._limit_unread()
             current = self._current(metric)
+            known = checked_given(current.readers(), tuple(given.items()), name)
             over_cpus = _is_over_cpus(current)
             self._make_room()
             if self._barrier is not None:
@@ -311,7 +318,7 @@ class AsyncMetricCollector:
         if self._barrier is not None:
             self._meet(self._barrier, current, name, over_cpus)
         with _naming_window(name):
-            reading = _reading_of(current, self._thread)
+            reading = _reading_of(current, known, self._thread)
             empty = current.reset()
         # `_meet` has passed the round of this window.
         reached = 0 if self._barrier is None else self._barrier.round - 1
@@ -530,7 +537,7 @@ class AsyncMetricCollector:
             return reading.on_host(bounds=self._bounds)
 
 
-def _reading_of(metric: Metric, thread: Executor) -> "Future[Reading]":
+def _reading_of(metric: Metric, given: GivenNumbers, thread: Executor) -> "Future[Reading]":
     """The reading of a metric, which a thread makes on the host as soon as its arrays are ready.
 
     On several processes, the copies of a `per_device` metric are merged by a program, which this
@@ -552,7 +559,7 @@ def _reading_of(metric: Metric, thread: Executor) -> "Future[Reading]":
                 raise CancelledError
             time.sleep(pause)
             pause = min(2 * pause, 2e-3)
-        return read(metric)
+        return read(metric, given)
 
     return thread.submit(when_ready)
 

@@ -118,9 +118,9 @@ class StatefulMetric(nnx.Metric):
         """The value of the metric; see `Metric.compute`."""
         return self.metric.compute()
 
-    def results(self, *, as_json: bool = False) -> PyTree:
+    def results(self, *, as_json: bool = False, **given: float) -> PyTree:
         """The value on the host, as Python numbers and NumPy arrays; see `Metric.results`."""
-        return self.metric.results(as_json=as_json)
+        return self.metric.results(as_json=as_json, **given)
 
     def reset(self) -> None:
         """Resets the metric to its empty state, in place."""

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from operator import is_not
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
@@ -21,6 +22,7 @@ from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh, placed_like
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
 from datarax.metrics.call import is_call
+from datarax.metrics.given import GivenNumbers, Reader
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
 from datarax.wrappers.member_stacks import (
@@ -32,7 +34,7 @@ from datarax.wrappers.member_stacks import (
     stacked,
     vary_alike,
 )
-from datarax.wrappers.wrapper import reading_of
+from datarax.wrappers.wrapper import checked_metric, reading_of
 
 Slots = list[list[PyTree]]
 """For each part of a collection, its states, as any pytrees with their arrays."""
@@ -132,7 +134,7 @@ class Collection(Metric):
 
     if TYPE_CHECKING:
 
-        def results(self, *, as_json: bool = False) -> dict[str, PyTree]: ...
+        def results(self, *, as_json: bool = False, **given: float) -> dict[str, PyTree]: ...
 
     def __init__(self, metrics: Mapping[str, Metric], prefix: str = ""):
         if not isinstance(prefix, str):
@@ -183,6 +185,65 @@ class Collection(Metric):
             _Member(name, structure, *where[index]) for name, structure, index in of_group
         )
         self.prefix = prefix
+
+    @staticmethod
+    def from_rules(rules: Mapping[str, Metric], example: Mapping[str, PyTree]) -> "Collection":
+        """A collection with a metric for each name of a step's outputs, chosen by patterns.
+
+        For steps that return a dict of numbers whose names are many, or not known before. The
+        metric of a name is that of the first pattern that matches it, as by `fnmatch.fnmatchcase`:
+        `*` matches any characters, "/" too. Its first required argument for which it names no
+        output itself takes the output of that name; so `Ratio().from_outputs(denominator="tokens")`
+        divides each output by the output "tokens".
+
+        The rule of a name says what its number means over several steps, or over micro-batches
+        that `lax.scan` stacks: `Ratio` is pooled over tokens, `Mean` is the mean of micro-batches,
+        in which each counts the same, and `Sum`, `Max` and `LastValue` are what they say.
+
+        Args:
+            rules: a mapping from patterns to metrics without data, in order. A pattern that matches
+                no name does nothing, so one table can serve several models.
+            example: the outputs of a step, or any dict with their names: its values are not looked
+                at. Outputs that are not in it are ignored by `update`.
+
+        Raises:
+            MetricInputError: no pattern matches a name, lists all such names; a metric has data, or
+                names the outputs of all its required arguments; or `example` is empty.
+            MetricTypeError: `rules` or `example` is not a dict, or a rule is not a metric.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import datarax
+            >>> from datarax.metrics import LastValue, Max, Mean, Ratio, Sum
+            >>> rules = {
+            ...     "*/aux_loss": Mean(),
+            ...     "*loss": Ratio().from_outputs(denominator="tokens"),
+            ...     "tokens": Sum(),
+            ...     "*_norm": Max(),
+            ... }
+            >>> step = {"train/loss": 6.0, "moe/aux_loss": 0.5, "grad_norm": 2.0, "tokens": 3}
+            >>> metrics = datarax.Collection.from_rules(rules, step)
+            >>> metrics = metrics.update(**step)
+            >>> metrics = metrics.update(**{name: 2 * x for name, x in step.items()})
+            >>> print(metrics.results())
+            {'grad_norm': 4.0, 'moe/aux_loss': 0.75, 'tokens': 9, 'train/loss': 2.0}
+        """
+        caller = "Collection.from_rules"
+        for given, name in ((rules, "rules"), (example, "example")):
+            if not isinstance(given, Mapping):
+                raise MetricTypeError(f"{caller}: {name} is {kind(given)}; expected a dict")
+        for pattern, metric in rules.items():
+            checked_metric(metric, f"{caller}: the rule {pattern!r}")
+        chosen = {name: [each for each in rules if fnmatchcase(name, each)][:1] for name in example}
+        missing = [repr(name) for name, patterns in chosen.items() if not patterns]
+        if missing:
+            raise MetricInputError(
+                f"{caller}: no rule matches {', '.join(missing)}; the rules are "
+                f"{', '.join(map(repr, rules))}. Add a rule for them, or leave them out of example"
+            )
+        return Collection(
+            {name: _fed_by(name, rules[pattern], pattern) for name, (pattern,) in chosen.items()}
+        )
 
     def _of(self, metrics: Mapping[str, Metric]) -> Self:
         """A collection of these metrics, of the same class and prefix."""
@@ -448,6 +509,16 @@ class Collection(Metric):
         bounds = {name: each.ends for name, each in read(self).bounds.items()}
         return placed_as(self, bounds)
 
+    def readers(self) -> list[Reader]:
+        return [
+            reader.inside(f"{self.prefix}{name}")
+            for name, metric in self.items()
+            for reader in metric.readers()
+        ]
+
+    def with_given(self, given: GivenNumbers) -> Self:
+        return self._of({name: metric.with_given(given) for name, metric in self.items()})
+
     def reading(self) -> Reading:
         readings = [(f"{self.prefix}{name}", metric.reading()) for name, metric in self.items()]
         value = _flat((name, each.value) for name, each in readings)
@@ -608,6 +679,18 @@ def _calls_of(name: str, metric: Metric, given: dict[str, PyTree]) -> PyTree:
     return jax.tree.map(
         lambda call: replace(call, path=joined(name, call.path)), calls, is_leaf=is_call
     )
+
+
+def _fed_by(name: str, metric: Metric, pattern: str) -> Metric:
+    """The metric of a rule, whose first argument without an output takes the output `name`."""
+    free = [each.argument for each in metric.routes() if each.required and not each.routed]
+    if not free:
+        raise MetricInputError(
+            f"Collection.from_rules: the {type(metric).__name__} of the rule {pattern!r} names an "
+            f"output for each argument that it needs; expected one that is left to the output "
+            f"{name!r}"
+        )
+    return metric.from_outputs(**{free[0]: name})
 
 
 def _may_share(a: Metric, b: Metric) -> bool:

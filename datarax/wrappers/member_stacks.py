@@ -47,7 +47,7 @@ def kind_of(part: Metric | Stack) -> Kind | None:
     axes, leaves = part.leading_axes(), jax.tree.leaves(part)
     if isinstance(part, Stack):
         statistic = part.element.empty
-    elif part.together_by or not shares_statistic(part):
+    elif part.together_by or part.numbered_by or not shares_statistic(part):
         return None
     else:
         statistic = statistic_of(part)

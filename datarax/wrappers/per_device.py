@@ -33,6 +33,7 @@ from datarax.distributed.placement import (
 )
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_call, is_numbers, split_over, with_empty_rows
+from datarax.metrics.given import GivenNumbers, Reader
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.wrappers.collection import Collection
@@ -259,6 +260,12 @@ class PerDevice(Metric):
                 odd = each[-1:] if len(each) % 2 else []
                 each = [a.combine(b) for a, b in zip(each[::2], each[1::2], strict=False)] + odd
             return each[0]
+
+    def readers(self) -> list[Reader]:
+        return self.copies.readers()
+
+    def with_given(self, given: GivenNumbers) -> Metric:
+        return self.merged().with_given(given)
 
     def reading(self) -> Reading:
         return self.merged().reading()

@@ -20,6 +20,7 @@ from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
 from datarax.metrics.base import Metric
+from datarax.metrics.call import with_number
 from datarax.metrics.reading import Reading
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble
@@ -223,10 +224,12 @@ class Window(_OverUpdates):
         self.stack = Ring.of(metric, size)
 
     def _apply(self, calls: PyTree) -> Self:
+        calls = with_number(calls, self.stack.number)
         return self.with_parts({"stack": self.stack.push(self.metric.apply(calls))})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         # The update of all places, which have rings of equal numbers.
+        calls = with_number(calls, xp.max(self.stack.number))
         empty = jax.tree.map(lambda x: x[:, 0], self.stack.emptied().states)
         updated = empty.apply_at(calls, target)
         return self.with_parts({"stack": vmap(lambda x, y: x.push(y))(self.stack, updated)})

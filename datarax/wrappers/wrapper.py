@@ -17,6 +17,7 @@ from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, walk
 from datarax.metrics.base import Metric
 from datarax.metrics.call import with_argument
+from datarax.metrics.given import GivenNumbers, Reader
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, arguments_of, joined
 from datarax.metrics.row_updates import updated_at
@@ -92,6 +93,12 @@ class Wrapper(Metric):
     def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_parts({"metric": self.metric.from_outputs(**outputs)})
 
+    def readers(self) -> list[Reader]:
+        return self.metric.readers()
+
+    def with_given(self, given: GivenNumbers) -> Self:
+        return self.with_parts({"metric": self.metric.with_given(given)})
+
     def reading(self) -> Reading:
         return self.metric.reading()
 
@@ -136,6 +143,9 @@ class MultiplyingWrapper(Wrapper):
 
     def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_metric(self.metric.from_outputs(**outputs))
+
+    def with_given(self, given: GivenNumbers) -> Self:
+        return self.with_metric(self.metric.with_given(given))
 
     def replace(self, /, **changes: PyTree) -> Self:
         """The wrapper with these fields of its metric changed, as by the metric's own `replace`."""

@@ -1,4 +1,4 @@
-"""Metrics of values: Mean, Sum, Max, Min, MinMax, Variance, Std."""
+"""Metrics of values: Mean, Ratio, Sum, Max, Min, MinMax, Variance, Std."""
 
 from collections.abc import Callable
 from functools import partial
@@ -94,6 +94,59 @@ def under_weights(error: Callable[..., float], w: np.ndarray, values: np.ndarray
     return 0.0 if np.isin(w, (0, 1)).all() else error(w, values)
 
 
+def pairs(
+    rng: np.random.Generator, size: int, *, scale: float = 1.0, signs: bool = False
+) -> Arrays:
+    below = rng.uniform(0.5, 2, size) * (rng.choice([-1, 1], size) if signs else 1)
+    numerator = rng.normal(3 * below, 1)
+    return {
+        "numerator": (scale * numerator).astype(np.float32),
+        "denominator": (scale * below).astype(np.float32),
+    }
+
+
+def tokens(rng: np.random.Generator, size: int) -> Arrays:
+    count = rng.integers(0, 4096, size)
+    loss = rng.uniform(0, 12, size) * count
+    return {"numerator": loss.astype(np.float32), "denominator": count.astype(np.float32)}
+
+
+def halves(rng: np.random.Generator, size: int) -> Arrays:
+    return {name: x.astype(np.float16) for name, x in pairs(rng, size).items()}
+
+
+PAIRS = Inputs(
+    "pairs",
+    draw=pairs,
+    valid=lambda numerator, denominator: np.isfinite(numerator) & np.isfinite(denominator),
+    spoil={"numerator": (np.nan, np.inf, -np.inf), "denominator": (np.nan, np.inf, -np.inf)},
+    hard={
+        "any sign": partial(pairs, signs=True),
+        "large": partial(pairs, scale=1e30),
+        "tiny": partial(pairs, scale=1e-30),
+        "tokens": tokens,
+        "denominators of zero": lambda rng, size: (
+            pairs(rng, size) | {"denominator": np.zeros(size, np.float32)}
+        ),
+        "float16": halves,
+    },
+)
+
+
+def ratio_of(w: np.ndarray, numerator: np.ndarray, denominator: np.ndarray) -> float:
+    below = sum_of(w, denominator)
+    return sum_of(w, numerator) / below if below else np.nan
+
+
+def ratio_error(w: np.ndarray, numerator: np.ndarray, denominator: np.ndarray) -> float:
+    below = abs(sum_of(w, denominator))
+    if not below:
+        return 0.0
+    off, ratio = sum_error(w, denominator), abs(ratio_of(w, numerator, denominator))
+    # Of (a + e) / (b + d): the denominators may cancel.
+    return (sum_error(w, numerator) + ratio * off) / max(below - off, TINY)
+
+
 def variance_of(w: np.ndarray, values: np.ndarray, ddof: float = 0) -> float:
     x, w = values[w > 0], w[w > 0]
     n = fsum(w)
@@ -135,6 +188,7 @@ CASES = [
         atol=partial(under_weights, mean_error),
         exact=True,
     ),
+    Case("ratio", metrics.Ratio, PAIRS, ratio_of, atol=ratio_error),
     Case("sum", metrics.Sum, REALS, sum_of, atol=sum_error, empty=0.0),
     Case(
         "sum_integers",

@@ -11,12 +11,15 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.row_merge import Target
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.call import with_number
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
+from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import numbered_steps, rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
 from datarax.statistics.moments import Parts
@@ -125,19 +128,41 @@ class DecayedSums(ElementwiseState, kw_only=False):
         )
 
 
+class LastNumber(MetricAccumulator):
+    """The number of the last update, from 0; a maximum, which all devices keep."""
+
+    def elsewhere(self) -> Self:
+        return self
+
+
 class LastStep(CountsInvalid):
     """The value of the greatest step, among values that can be used."""
 
     newest = Newest()
+    numbered = LastNumber(-1, MetricReduceOp.max)
+    """The step of the last update that was given none."""
 
-    def update(self, values: ArrayLike, step: ArrayLike, *, weights: Weights = None) -> Self:
+    @property
+    def next(self) -> jax.Array:
+        """The step of the next update that is given none."""
+        return self.numbered.value + xp.int32(1)
+
+    def update(
+        self, values: ArrayLike, step: ArrayLike | None = None, *, weights: Weights = None
+    ) -> Self:
         """Folds in `values` of any shape; `step` and `weights` broadcast on their leading axes."""
+        if step is None:
+            return self.after(self.next).update(values, self.next, weights=weights)
         x = numeric(values, "values").astype(default_float())
         step, known = numbered_steps(step, x)
         w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
         counts = xp.broadcast_to(w.astype(xp.bool_), x.shape)
         newest = self.newest.combine(self.newest.of(x, step, counts))
         return self.with_batch(invalid, newest=newest)
+
+    def after(self, step: jax.Array) -> Self:
+        """The state after an update that was given none, and has this step."""
+        return self.replace(numbered=self.numbered.update(step))
 
     @property
     def value(self) -> jax.Array:
@@ -203,20 +228,55 @@ class SteppedMetric(Metric):
 
 
 class LastValue(SteppedMetric):
-    """The value of the greatest step.
+    """The value of the greatest step; without steps, that of the last update.
 
     Of several values of that step, on any device, the greatest. With `on_invalid="exclude"`,
     the last value that is finite. No data gives NaN.
+
+    An update without `step` is numbered by the state, from 0 after a reset. So the last of a
+    sequence of updates wins, and of several values in one update the greatest. Where states are
+    merged, the one that was updated more often has the last value, whatever the time; devices that
+    are updated together have equal numbers. Where states follow each other, such as those of parts
+    of a stream, give steps. Give a step in all updates, or in none.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import LastValue
         >>> metric = LastValue().update(jnp.array([0.25, 0.125]), step=8).update(0.5, step=7)
-        >>> print(metric.compute())
-        0.25
+        >>> print(metric.compute(), LastValue().update(0.25).update(0.125).compute())
+        0.25 0.125
     """
 
     statistic = LastStep()
+    numbered_by = "step"
+
+    @shareable
+    def update(
+        self, values: ArrayLike, step: ArrayLike | None = None, *, weights: Weights = None
+    ) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            values: of any shape and real dtype.
+            step: integers that broadcast against the leading axes of `values`; those that do not
+                fit 32 bits are invalid. `None` for one more than that of the update before.
+            weights: broadcast against the leading axes of `values`. A value of weight zero does
+                not count, nor does its step.
+
+        Raises:
+            MetricInputError: a step or weights that do not broadcast; shows both shapes.
+            MetricTypeError: steps that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(values, step, weights=weights))
+
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        # All places and replicas number an update alike, also where it has no row.
+        step = xp.max(self.statistic.next)
+        numbered = with_number(calls, step)
+        updated = super().apply_at(numbered, target)
+        if numbered is calls:
+            return updated
+        return updated.replace(statistic=updated.statistic.after(step))
 
     def compute(self) -> PyTree:
         return self.statistic.value

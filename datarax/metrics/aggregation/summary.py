@@ -1,10 +1,10 @@
-"""Means, sums, extremes and variances of values, and how many distinct ones there were."""
+"""Means, ratios, sums, extremes and variances of values, and how many distinct ones there were."""
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import jax
 
-from datarax._checks import as_float, is_integer, numeric, real, x64_enabled
+from datarax._checks import as_float, is_integer, numeric, real, same_shape, x64_enabled
 from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
@@ -15,10 +15,12 @@ from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.limbs import sum_products
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import least_weight
+from datarax.statistics.batches import least_weight, rows_weight
 from datarax.statistics.distinct import Distinct
 from datarax.statistics.extremes import Extremes
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.moments import Moments
+from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.weighted_total import WeightedTotal
 
 
@@ -70,6 +72,88 @@ class Mean(ValueMetric):
 
 
 WeightedMean = Mean
+
+
+class RatioTotal(CountsInvalid):
+    """The sum of `w * numerator`, and the sum of `w * denominator`.
+
+    Example:
+        >>> from datarax.metrics.aggregation.summary import RatioTotal
+        >>> seen = RatioTotal().update(6.0, 2).update(0.0, 1)
+        >>> print(seen.ratio)
+        2.0
+    """
+
+    sums = ScaledTotal((2,))
+
+    def update(
+        self, numerator: ArrayLike, denominator: ArrayLike, *, weights: Weights = None
+    ) -> Self:
+        """Folds in pairs of any shape; `weights` broadcast against their leading axes.
+
+        Pairs that hold a NaN or an infinity are excluded and counted.
+        """
+        given = numeric(numerator, "numerator"), numeric(denominator, "denominator")
+        same_shape(*given, ("numerator", "denominator"))
+        # Cast first: a finite float64 may be infinite in the dtype of the total.
+        above, below = (x if is_integer(x) else as_float(x) for x in given)
+        w, invalid = rows_weight(not_finite(above) | not_finite(below), weights)
+        w = xp.broadcast_to(w, above.shape)
+        return self.with_batch(invalid, sums=self.sums.plus((above, w), (below, w)))
+
+    @property
+    def ratio(self) -> jax.Array:
+        """The quotient of the sums, rounded once; NaN where that of the denominators is zero."""
+        return quotient(self.sums[0], self.sums[1])
+
+
+class Ratio(Metric):
+    """The ratio of two totals: that of the numerators to that of the denominators.
+
+    `sum(w * numerator) / sum(w * denominator)`, accumulated in double-floats. Numbers may have any
+    sign. No data, or a total of denominators of zero, gives NaN.
+
+    It is for steps that give a sum and what to divide it by, such as the loss summed over the
+    tokens of a batch and the number of these tokens. The result is the mean over all tokens; the
+    mean of the means of batches is another number. A pair that holds a NaN or an infinity is
+    invalid; so give the sum of a batch without tokens as 0, and not its mean, which is NaN.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import Ratio
+        >>> loss = Ratio().update(6.0, 2).update(jnp.array([1.0, 2.0]), jnp.array([3, 4]))
+        >>> print(loss.compute(), Ratio().compute())
+        1.0 nan
+    """
+
+    statistic = RatioTotal()
+    terms_by_row = True
+
+    @shareable
+    def update(
+        self, numerator: ArrayLike, denominator: ArrayLike, *, weights: Weights = None
+    ) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            numerator: of any shape and real dtype.
+            denominator: of the same shape, and any real dtype.
+            weights: broadcast against the leading axes of both, and count as repetitions of the
+                pair. A pair of weight zero does not count, even if it is NaN.
+
+        Raises:
+            MetricInputError: the two shapes differ, or weights do not broadcast; shows both shapes.
+            MetricTypeError: arguments that are not numbers.
+        """
+        return self.replace(
+            statistic=self.statistic.update(numerator, denominator, weights=weights)
+        )
+
+    def compute(self) -> PyTree:
+        return self.statistic.ratio
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.statistic.sums[0].double, self.statistic.sums[1].double
 
 
 class ExactTotal(WeightedTotal):
@@ -143,17 +227,34 @@ class Sum(ValueMetric):
     `2**48` are added without rounding. `compute` gives the nearest float32 (float64 with x64). No
     data gives 0. As `numpy.sum`.
 
+    With `per`, the sum is divided by a number that is known only when results are read:
+    `results(elapsed=seconds)` or `results(steps=number)`; NaN for 0. `compute()` has no such
+    argument: there it is an error, and within `jit` NaN.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import Sum
         >>> print(Sum().update(jnp.array([16777216, 1])).results())
         16777217
+        >>> print(Sum(per="elapsed").update(jnp.array([4096, 4096])).results(elapsed=0.5))
+        16384.0
     """
+
+    per: Literal["elapsed", "steps"] | None = None
+    """The argument of `results` by which the sum is divided; None for none."""
 
     statistic = ExactTotal()
 
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The argument of `results` by which the sum is divided."""
+        return () if self.per is None else (self.per,)
+
     def compute(self) -> PyTree:
-        return self.statistic.exact
+        if self.per is None:
+            return self.statistic.exact
+        total = self.statistic.total.number
+        return (total / ScaledDouble.of(xp.asarray(self.given_number(self.per)))).to_float()
 
 
 class Max(ValueMetric):

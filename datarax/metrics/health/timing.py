@@ -8,9 +8,10 @@ import jax
 from datarax._checks import as_float, numeric, positive_int, real, warn
 from datarax._errors import MetricInputError, PrecisionWarning
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import xp
+from datarax._xp import on_host, xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
+from datarax.metrics.given import Reader
 from datarax.metrics.health.value_profile import OCTAVES, checked_quantiles, percentiles
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import broadcast_leading, rows_weight
@@ -129,24 +130,31 @@ class Throughput(Metric):
     dispatches a step and returns before it is done: while the host runs ahead of the devices, the
     rate is that of dispatch.
 
+    A loop that does not know the time in each step passes it when it reads:
+    `results(elapsed=seconds)`, which counts instead of the times of updates. Without either,
+    `compute` and `results` raise an error; within `jit` the result is NaN.
+
     Example:
         >>> from datarax.metrics import Throughput
         >>> speed = Throughput().update(4096, 8, elapsed=0.5).update(4096, 8, elapsed=1.0)
         >>> print(speed.results())
         {'examples_per_second': 16.0, 'tokens_per_second': 8192.0}
+        >>> print(Throughput().update(4096).update(4096).results(elapsed=2.0)["tokens_per_second"])
+        4096.0
     """
 
     higher_is_better = True
     tokens = ElapsedTotal()
     examples = ElapsedTotal()
     broadcast_arguments = ("elapsed",)
+    reads = ("elapsed",)
 
     def update(
         self,
         tokens: ArrayLike | None = None,
         examples: ArrayLike | None = None,
         *,
-        elapsed: ArrayLike,
+        elapsed: ArrayLike | None = None,
         weights: Weights = None,
     ) -> Self:
         """A new metric with the batch folded in; no communication.
@@ -156,7 +164,7 @@ class Throughput(Metric):
             examples: how many examples, of any shape.
             elapsed: seconds by the host's clock from the start to the end of this step; broadcasts
                 against the leading axes of the counts. A time that is negative or not finite is
-                invalid.
+                invalid. `None` if `results` gets it.
             weights: broadcast against the leading axes of the counts.
 
         Raises:
@@ -175,10 +183,17 @@ class Throughput(Metric):
             }
         )
 
+    def readers(self) -> list[Reader]:
+        # On devices it is not known whether updates gave the time.
+        required = on_host(self) and (self.tokens.lacks_time or self.examples.lacks_time)
+        return [Reader(type(self), "elapsed", required)]
+
     def compute(self) -> dict[str, DoubleFloat]:
+        counts = {"tokens": self.tokens, "examples": self.examples}
+        seconds = xp.asarray(self.given_number("elapsed"))
         return {
-            "tokens_per_second": self.tokens.rate,
-            "examples_per_second": self.examples.rate,
+            f"{name}_per_second": x.rate_over(seconds) if self.given else x.rate
+            for name, x in counts.items()
         }
 
 
