@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from datarax.numerics.exact import Exact as Exact
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
+    from datarax.training.process_merge import merge_processes as merge_processes
     from datarax.wrappers.best import Best as Best
     from datarax.wrappers.bootstrap import Bootstrap as Bootstrap
     from datarax.wrappers.classwise import Classwise as Classwise
@@ -87,6 +88,7 @@ _LAZY = {
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
     "field": "datarax.algebra.fields",
+    "merge_processes": "datarax.training.process_merge",
     "Best": "datarax.wrappers.best",
     "Bootstrap": "datarax.wrappers.bootstrap",
     "Classwise": "datarax.wrappers.classwise",

@@ -259,6 +259,17 @@ def real(value: Any, name: str, *, nan: bool = False) -> float:
     return number
 
 
+def timeout_seconds(timeout: float | None) -> float | None:
+    """A timeout in seconds; None for no limit.
+
+    Raises:
+        MetricInputError: it is negative, or not a number.
+    """
+    if timeout is not None and real(timeout, "timeout") < 0:
+        raise MetricInputError(f"timeout={timeout!r}; expected seconds, or None")
+    return timeout
+
+
 def finite_number(value: Any, name: str, expected: str, fits: Callable[[Any], bool]) -> float:
     """A configuration value that is a finite number as a Python float.
 

@@ -150,6 +150,9 @@ def test_on_a_mesh():
     assert_type(mesh, Mesh)
     apart = datarax.per_device(metrics.Mean(), mesh, "data")
     assert_type(apart, datarax.PerDevice)
+    assert_type(
+        datarax.per_device(apart, make_mesh("auto", {"rows": 4}), "rows"), datarax.PerDevice
+    )
     assert_type(datarax.replicate(metrics.Mean(), mesh), metrics.Mean)
     rows, real = distributed.global_batch(np.ones(7, np.float32), mesh, "data", rows=8)
     assert_type(real, jax.Array)
@@ -199,6 +202,8 @@ def test_training_and_checkpoints(tmp_path: Path):
     stateful.metric = metrics.Mean()
     assert_type(stateful.metric, datarax.Metric)
     training.check_agreement(metrics.Mean())
+    distributed.check_same({"step": 3, "loss": ONES}, timeout=60)
+    assert_type(datarax.merge_processes(metrics.WER(), timeout=60), metrics.WER)
     with io.JSONLWriter(tmp_path / "a.jsonl") as writer:
         assert_type(writer, io.JSONLWriter)
         with datarax.AsyncMetricCollector(metrics.Mean(), writer=writer) as collector:

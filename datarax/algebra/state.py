@@ -35,7 +35,7 @@ from datarax.algebra.fields import (
 )
 from datarax.algebra.pytrees import make_children, map_leaf_states, register_pytree
 from datarax.algebra.replication import axes_of, counted_once, folding
-from datarax.algebra.state_dicts import Parts, Saveable, check_same, register_with_flax
+from datarax.algebra.state_dicts import Parts, Saveable, check_configuration, register_with_flax
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.inputs import Splittable
@@ -362,7 +362,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
         if isinstance(other, State) and self.leading_axes() != other.leading_axes():
             refuse_leading_axes(self)
             refuse_leading_axes(other)
-        check_same(self, other, "merge")
+        check_configuration(self, other, "merge")
         # Inside `shard_map`, one of the two may be replicated, and the other not.
         both = axes_of((self, other))
         if not both:

@@ -111,7 +111,7 @@ def _without_modules(name: str) -> str:
     return f"datarax.{name.rpartition('.')[2]}" if name.startswith("datarax.") else name
 
 
-def check_same(a: PyTree, b: PyTree, action: str) -> None:
+def check_configuration(a: PyTree, b: PyTree, action: str) -> None:
     """Raises `ConfigurationMismatchError`, which names the field, if the two cannot be merged."""
     difference = find_difference(a, b, type(a).__name__)
     if difference:

@@ -1,5 +1,6 @@
 """Reductions of arrays: over global arrays, or over the devices along a bound axis."""
 
+from datarax.distributed.comparison import check_same as check_same
 from datarax.distributed.metrics import all_gather as all_gather
 from datarax.distributed.metrics import collect_from_devices as collect_from_devices
 from datarax.distributed.metrics import reduce_custom as reduce_custom

@@ -89,7 +89,7 @@ def _put(like: jax.Array, x: PyTree) -> jax.Array:
 def sharded(x: PyTree, sharding: jax.sharding.Sharding) -> jax.Array:
     """An array of the host, equal on all processes, with this sharding; nothing is compiled."""
     x = np.asarray(x)
-    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index], dtype=x.dtype)
 
 
 def full_spec(mesh: Mesh, ndim: int, names: tuple[str, ...] = ()) -> PartitionSpec:
@@ -159,9 +159,11 @@ def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
 def is_same_everywhere(data: Iterable[bytes], devices: Sequence[PyTree]) -> bool:
     """True if the processes of these devices, which all must call it, hold the same data.
 
-    They exchange a hash over the devices. Within one process nothing is done.
+    They exchange a hash over the devices. Within one process nothing is done, nor on a process that
+    has none of the devices.
     """
-    if len({device.process_index for device in devices}) == 1:
+    processes = {device.process_index for device in devices}
+    if len(processes) == 1 or jax.process_index() not in processes:
         return True
     sha = hashlib.sha256()
     for part in data:

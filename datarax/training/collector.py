@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 import jax
 
-from datarax._checks import kind, positive_int
+from datarax._checks import kind, positive_int, timeout_seconds
 from datarax._errors import (
     CollectorStateError,
     DataraxError,
@@ -30,12 +30,14 @@ from datarax._errors import (
 from datarax._typing import PyTree
 from datarax._xp import is_addressable
 from datarax.algebra.donated import refuse_donated
-from datarax.algebra.state_dicts import check_same
+from datarax.algebra.state_dicts import check_configuration
+from datarax.distributed.barrier import Barrier
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, Reading, read
 from datarax.metrics.given import GivenNumbers, checked_given
-from datarax.training.agreement import Barrier, agree
+from datarax.training.agreement import agree
 from datarax.training.stateful import StatefulMetric
+from datarax.wrappers.per_device import PerDevice
 
 _log = logging.getLogger("datarax")
 
@@ -159,8 +161,6 @@ class AsyncMetricCollector:
                 f"got {kind(metric)}"
             )
         positive_int(max_in_flight, "max_in_flight")
-        if timeout is not None and not timeout >= 0:
-            raise MetricInputError(f"timeout={timeout!r}; expected seconds, or None")
         if writer is not None and not callable(getattr(writer, "write", None)):
             raise MetricTypeError(
                 f"AsyncMetricCollector: writer= expects an object with write(step, results), such "
@@ -171,9 +171,9 @@ class AsyncMetricCollector:
         like = metric.metric if isinstance(metric, StatefulMetric) else metric
         # Shapes and dtypes only: the first step may donate the arrays, and this does not keep a
         # large state alive.
-        self._like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
+        self._like = _shapes(like)
         self._structure = jax.tree.structure(self._like)
-        self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
+        self._timeout, self._limit, self._bounds = timeout_seconds(timeout), max_in_flight, bounds
         self._bound = self._was_bound = self._agreed = False
         self._process = os.getpid()
         # Held while windows are moved and read, and not while one is waited for.
@@ -483,9 +483,13 @@ class AsyncMetricCollector:
                 f"got {kind(metric)}"
             )
         refuse_donated(metric)
-        # Comparing structures is fast; `check_same` then finds the field that differs.
+        # Comparing structures is fast; `check_configuration` then finds the field that differs. A
+        # metric may have moved to another mesh; then the processes compare it again.
         if jax.tree.structure(metric) != self._structure:
-            check_same(self._like, metric, "collect")
+            like = _shapes(metric)
+            check_configuration(_without_devices(self._like), _without_devices(like), "collect")
+            self._like, self._structure = like, jax.tree.structure(like)
+            self._agreed = False
         # A metric that was reset holds none of the arrays that `_last` refers to.
         is_last = self._last_metric is not None and self._last_metric() is metric
         if (is_last and not metric.is_untouched) or (
@@ -514,14 +518,12 @@ class AsyncMetricCollector:
             oldest.wait(self._timeout)
 
     def _meet(self, barrier: Barrier, metric: Metric, name: str, over_cpus: bool) -> None:
-        about = f"{name}, waiting to schedule"
-        if not self._agreed:
-            agree(barrier, metric, self._timeout, about)
+        # On CPU, the dispatch of the sync waits for the other processes without a timeout. So this
+        # process first waits for them here, where there is one; always with what it holds, because
+        # a metric may have moved on some processes only.
+        if over_cpus or not self._agreed:
+            agree(barrier, metric, self._timeout, f"{name}, waiting to schedule")
             self._agreed = True
-        if over_cpus:
-            # On CPU, the dispatch below waits for the other processes without a timeout. So this
-            # process first waits for them here, where there is one.
-            barrier.wait(self._timeout, about)
         else:
             barrier.arrive(self._timeout)
 
@@ -593,6 +595,18 @@ def _naming_window(window: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise WindowError(f"{window} failed: {str(error) or type(error).__name__}") from error
+
+
+def _shapes(metric: M) -> M:
+    """The metric with the shapes and dtypes of its arrays in place of them."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), metric)
+
+
+def _without_devices(shapes: Metric) -> Metric:
+    """Of a `per_device` metric, given as shapes, the one that each device holds; else itself."""
+    if not isinstance(shapes, PerDevice):
+        return shapes
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes.copies)
 
 
 def _is_over_cpus(metric: Metric) -> bool:

@@ -14,16 +14,23 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from datarax._checks import kind, numeric
-from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
+from datarax._errors import (
+    DataraxError,
+    MetricInputError,
+    MetricTypeError,
+    NotAddressableError,
+    TracedValueError,
+)
 from datarax._typing import PyTree
 from datarax._xp import beside, fetched, is_addressable, is_traced, lax, xp
-from datarax.algebra.donated import unless_donated
+from datarax.algebra.donated import refuse_donated, unless_donated
 from datarax.algebra.fields import state
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.replication import counted_once
 from datarax.algebra.state import walk
 from datarax.algebra.state_dicts import Parts
 from datarax.distributed.collectives import AxisName
+from datarax.distributed.collectives import axis_names as axis_names_of
 from datarax.distributed.placement import (
     explicit_axes,
     full_spec,
@@ -58,15 +65,25 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
     `datarax.distributed.global_batch` makes them. Other arrays raise an error, but not under
     `jax.jit`: there JAX takes such an argument to be the same on every process.
 
+    A metric that has copies on another mesh moves: its copies are merged, and what they hold counts
+    once on the new mesh, which may have fewer or more devices, other axes or other names. A window
+    that a collector has scheduled stays as it was, and the next one may be on the new mesh. On the
+    same mesh and axes, the metric is returned as it is. On several processes, all must call it, and
+    the copies are merged by one `sync` on the old mesh.
+
     Args:
         metric: any metric. Data that it has accumulated already is kept and counts once.
         mesh: a `jax.sharding.Mesh`.
         axis_names: an axis of the mesh, or a tuple of axes.
 
     Raises:
-        MetricTypeError: `metric` is not a plain metric, or `mesh` is not a mesh.
+        MetricTypeError: `metric` is not a metric, or holds one with copies for each device; `mesh`
+            is not a mesh; or a metric with copies is to move while a function is traced.
         MetricInputError: the mesh does not have an axis of `axis_names`.
-        NotAddressableError: there are several processes, and they hold different states.
+        DonatedStateError: a step donated the arrays of a metric that is to move.
+        NotAddressableError: there are several processes, and they hold different states; or the
+            copies on the old mesh cannot be read, because a device or a process is gone, or because
+            a process of the new mesh has no device of the old one.
 
     Example:
         >>> import jax
@@ -77,7 +94,13 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
         >>> mean = mean.update(jnp.arange(16.0))
         >>> print(mean.compute())
         7.5
+        >>> fewer = jax.make_mesh((1,), ("rows",), devices=jax.devices()[:1])
+        >>> print(datarax.per_device(mean, fewer, "rows").update(jnp.array([16.0])).compute())
+        8.0
     """
+    where = mesh, axis_names_of(axis_names)
+    if isinstance(metric, PerDevice) and (metric.mesh, metric.axis_names) == where:
+        return metric
     return PerDevice(metric, mesh, axis_names)
 
 
@@ -109,10 +132,12 @@ class PerDevice(Metric):
     def __init__(self, metric: Metric, mesh: Mesh, axis_names: AxisName):
         if not isinstance(metric, Metric):
             raise MetricTypeError(f"per_device expects a plain datarax.Metric; got {kind(metric)}")
-        if holds_copies(metric):
+        moves = isinstance(metric, PerDevice)
+        if holds_copies(metric.copies if moves else metric):
             raise MetricTypeError(
-                "per_device expects a plain datarax.Metric; got a metric that is, or holds, a "
-                "per_device metric"
+                f"per_device expects a datarax.Metric without copies for each device, or a "
+                f"per_device metric, which moves to the mesh; got a {type(metric).__name__} that "
+                f"holds one. Make it of metrics without copies, or move each of those it holds"
             )
         for each in walk(metric):
             if isinstance(each, Metric) and each.reads_in_update:
@@ -124,7 +149,7 @@ class PerDevice(Metric):
                 )
         if not isinstance(mesh, Mesh):
             raise MetricTypeError(f"per_device expects a jax.sharding.Mesh; got {kind(mesh)}")
-        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        names = axis_names_of(axis_names)
         for name in names:
             if name not in mesh.axis_names:
                 raise MetricInputError(
@@ -135,6 +160,8 @@ class PerDevice(Metric):
             raise MetricInputError(f"per_device: axis_names={names}; expected distinct names")
         self.mesh: Mesh = mesh
         self.axis_names: tuple[str, ...] = names
+        if moves:
+            metric = metric._leaving_for(mesh)
         empty = metric.emptied()
         self.copies = self._replicate(empty, None if metric.is_untouched else metric)
 
@@ -176,6 +203,36 @@ class PerDevice(Metric):
                 f"by name"
             )
         return self.copies
+
+    def _leaving_for(self, mesh: Mesh) -> Metric:
+        """The copies merged, on the host, to be placed on another mesh."""
+        name = f"per_device({type(self.copies).__name__})"
+        if is_traced(self):
+            raise TracedValueError(
+                f"{name}: a metric moves to another mesh outside of traced functions (jit, scan): "
+                f"call per_device between two steps"
+            )
+        refuse_donated(self)
+        here, there = _processes_of(self.mesh), _processes_of(mesh)
+        restored = (
+            "restore the last checkpoint on the new mesh: datarax.io.restore(path, "
+            "like=datarax.per_device(<the metric without data>, mesh, axis_names))"
+        )
+        if new := sorted({*there} - {*here}):
+            raise NotAddressableError(
+                f"{name}: the copies are on devices of the processes {here}, and the new mesh also "
+                f"has devices of {new}, which do not hold them; save "
+                f"the metric with datarax.io.save, and {restored}"
+            )
+        try:
+            return fetched(self.merged())
+        except DataraxError:
+            raise
+        except (RuntimeError, ValueError) as error:  # of the runtime; on CPU, a ValueError
+            raise NotAddressableError(
+                f"{name}: the copies on the old mesh cannot be read, as by a device or a process "
+                f"that is gone ({error}); {restored}"
+            ) from error
 
     @property
     def device_count(self) -> int:
@@ -249,9 +306,21 @@ class PerDevice(Metric):
         return merged.bounds()
 
     def merged(self) -> Metric:
-        """The copies merged: on the host where this process can address them, else by `sync`."""
+        """The copies merged: on the host where this process can address them, else by `sync`.
+
+        Raises:
+            NotAddressableError: this process has no device of the mesh.
+        """
         leaves = jax.tree.leaves(self.copies)
-        if is_traced(leaves) or not all(map(is_addressable, leaves)):
+        if is_traced(leaves):
+            return self.sync()
+        if not all(map(is_addressable, leaves)):
+            holders = _processes_of(self.mesh)
+            if jax.process_index() not in holders:
+                raise NotAddressableError(
+                    f"per_device({type(self.copies).__name__}): this process has no device of the "
+                    f"mesh, so it cannot read the metric; read it on the processes {holders}"
+                )
             return self.sync()
         with np.errstate(all="ignore"):  # on devices, NaN and infinity give no warnings either
             copies = fetched(self.copies)
@@ -405,6 +474,11 @@ class PerDevice(Metric):
         if P(*now[: len(spec)]) == P(*spec) and not any(now[len(spec) :]):
             return x
         return jax.sharding.reshard(x, NamedSharding(self.mesh, P(*spec)))
+
+
+def _processes_of(mesh: Mesh) -> list[int]:
+    """The processes that have devices of a mesh, sorted."""
+    return sorted({device.process_index for device in mesh.devices.flat})
 
 
 @jax.jit

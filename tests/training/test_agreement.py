@@ -14,9 +14,9 @@ from flax import nnx
 
 import datarax
 from datarax.distributed import global_batch
+from datarax.distributed.barrier import Barrier
 from datarax.metrics import Accuracy, Max, Mean
 from datarax.training import StatefulMetric, check_agreement
-from datarax.training.agreement import Barrier
 from tests import processes
 from tests.helpers import long, make_mesh
 from tests.training.loops import Seen

@@ -1,0 +1,238 @@
+"""A metric with copies moves to another mesh: no row is lost, and none counts twice."""
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, Mesh
+
+import datarax
+from datarax import io, per_device
+from datarax.distributed import global_batch
+from datarax.metrics import Accuracy, Max, Mean, Std, Sum
+from datarax.training import StatefulMetric
+from tests import processes
+from tests.helpers import bits, make_mesh
+from tests.training.loops import Seen, busy
+
+IDS = 64
+
+
+def mesh_of(size: int, name: str = "data") -> Mesh:
+    return jax.make_mesh((size,), (name,), (AxisType.Auto,), devices=jax.devices()[:size])
+
+
+def meshes() -> list[tuple[Mesh, str | tuple[str, ...]]]:
+    """1 to 8 devices, of several names, with one axis and with two, and in another order."""
+    one = [(mesh_of(size, f"of {size % 3}"), f"of {size % 3}") for size in range(1, 9)]
+    two = Mesh(np.array(jax.devices()[::-1]).reshape(4, 2), ("data", "model"))
+    return [*one, (make_mesh("explicit", {"a": 2, "b": 4}), ("a", "b")), (two, "data")]
+
+
+def test_random_lives_lose_and_double_no_row(rng, tmp_path):
+    places, lives, empty = meshes(), 1000, Seen(IDS)
+
+    def anywhere(metric: datarax.Metric) -> datarax.PerDevice:
+        return per_device(metric, *places[rng.integers(len(places))])
+
+    collected = []
+    with datarax.AsyncMetricCollector(anywhere(empty), max_in_flight=4) as collector:
+        for life in range(lives):
+            metric, want = anywhere(empty), np.zeros(IDS, int)
+            saved, windows, before = (metric.state_dict(), want), [], []
+            for what in rng.choice(5, rng.integers(2, 8), p=[0.4, 0.3, 0.1, 0.1, 0.1]):
+                if what == 0:
+                    ids = rng.integers(0, IDS, 6).astype(np.int32)
+                    metric, want = metric.update(ids), want + np.bincount(ids, minlength=IDS)
+                elif what == 1:
+                    before.append((metric, want))
+                    metric = anywhere(metric)
+                elif what == 2:
+                    metric = collector.schedule_collection(metric, step=(life, len(windows)))
+                    windows.append(((life, len(windows)), want))
+                    want = np.zeros(IDS, int)
+                elif what == 3:
+                    saved = metric.state_dict(), want
+                else:
+                    metric, want = anywhere(empty).load_state_dict(saved[0]), saved[1]
+            if life % 200 == 0:  # and through a file
+                io.save(tmp_path / f"{life}", metric)
+                metric = io.restore(tmp_path / f"{life}", like=anywhere(empty))
+            for held, times in [*before, (metric, want)]:
+                np.testing.assert_array_equal(held.results(), times)
+            collected += windows
+    read = collector.ready()
+    assert [step for step, _ in read] == [step for step, _ in collected]
+    assert len(read) > lives / 5
+    for (_, got), (_, want) in zip(read, collected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_whatever_it_holds_moves_with_it(rng):
+    metric = datarax.MultiTask(
+        {
+            "all": datarax.Collection({"mean": Mean(), "max": Max(), "std": Std()}),
+            "window": datarax.Window(Sum(), 3),
+            "sliced": datarax.Sliced(Mean(), 3),
+            "resampled": datarax.Bootstrap(Sum(), 4, seed=1),
+        }
+    )
+    apart = per_device(metric, mesh_of(8), "data")
+    for step in range(5):
+        values = rng.integers(-999, 999, 8).astype(np.float32)
+        slices, index = rng.integers(0, 3, 8).astype(np.int32), np.arange(8) + 8 * step
+        outputs = {name: {"values": values} for name in metric}
+        outputs["sliced"] |= {"slices": slices}
+        outputs["resampled"] |= {"index": index.astype(np.int32)}
+        apart, metric = apart.update(**outputs), metric.update(**outputs)
+        if step == 1:
+            bits_before = bits(apart.merged().canonical())
+            apart = per_device(apart, make_mesh("explicit", {"a": 2, "b": 2, "c": 2}), ("c", "a"))
+            assert apart.device_count == 4
+            assert bits(apart.merged().canonical()) == bits_before
+        if step == 3:
+            apart = per_device(apart, mesh_of(8), "data")  # where it has been
+    got, want = apart.results(), metric.results()
+    assert got.keys() == want.keys()
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-7 if "std" in name else 0)
+
+
+def test_on_the_same_mesh_it_is_itself():
+    mean = per_device(Mean().update(3.0), mesh_of(4), "data")
+    for axes in ("data", ("data",), ["data"]):
+        assert per_device(mean, mesh_of(4), axes) is mean
+    assert per_device(mean, mesh_of(4, "rows"), "rows") is not mean
+    step = jax.jit(lambda m: per_device(m, mesh_of(4), "data").update(jnp.arange(4.0)))
+    assert step(mean).results() == 9 / 5
+    # The constructor makes a new one, with the same data.
+    assert datarax.PerDevice(mean, mesh_of(4), "data").results() == 3.0
+
+
+def test_what_is_refused():
+    mean, fewer = per_device(Mean(), mesh_of(8), "data"), mesh_of(2)
+    with pytest.raises(datarax.MetricTypeError, match="call per_device between two steps"):
+        jax.jit(lambda m: per_device(m, fewer, "data"))(mean)
+    for axes in ("rows", ()):
+        with pytest.raises(datarax.MetricInputError, match="per_device: "):
+            per_device(mean, fewer, axes)
+    for holds in (datarax.Collection({"mean": mean}), datarax.MultiTask({"mean": mean})):
+        with pytest.raises(datarax.MetricTypeError, match="move each of those it holds"):
+            per_device(holds, fewer, "data")
+    step = jax.jit(lambda m: m.update(jnp.arange(8.0)), donate_argnums=0)
+    after = step(mean)
+    with pytest.raises(datarax.DonatedStateError, match="PerDevice"):
+        per_device(mean, fewer, "data")
+    assert per_device(after, fewer, "data").results() == 3.5
+
+
+def test_a_window_in_flight_stays_on_its_mesh():
+    mesh, seconds = mesh_of(8), 0.3
+    sum_of = per_device(Sum(), mesh, "data")
+    on_first = jax.device_put(jnp.float32(seconds), mesh.devices.flat[0])
+    parts = [jax.device_put(jnp.ones(1), device) for device in mesh.devices.flat]
+    with datarax.AsyncMetricCollector(sum_of) as collector:
+        parts[0] = busy(on_first)[:1] + 1
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+        slow = jax.make_array_from_single_device_arrays((8,), sharding, parts)
+        sum_of = collector.schedule_collection(sum_of.update(slow), step="old mesh")
+        moved = per_device(sum_of, mesh_of(4, "rows"), "rows")
+        moved = collector.schedule_collection(moved.update(np.full(4, 2.0)), step="new mesh")
+        assert moved.device_count == 4
+        back = per_device(moved.update(np.full(4, 3.0)), mesh, "data")
+        collector.schedule_collection(back, step="back")
+    assert collector.ready() == [("old mesh", 8.0), ("new mesh", 8.0), ("back", 12.0)]
+
+
+def test_a_collector_still_refuses_another_metric():
+    half, most = (per_device(Accuracy(threshold=t), mesh_of(2), "data") for t in (0.5, 0.9))
+    with (
+        datarax.AsyncMetricCollector(half) as collector,
+        pytest.raises(datarax.ConfigurationMismatchError, match=r"Accuracy.threshold is 0\.5"),
+    ):
+        collector.schedule_collection(per_device(most, mesh_of(4), "data"))
+
+
+def test_a_metric_of_a_trainer_moves_in_place():
+    stateful = StatefulMetric(per_device(Mean(), mesh_of(8), "data"))
+    step: Any = nnx.jit(lambda metric, x: metric.update(values=x))
+    with datarax.AsyncMetricCollector(stateful) as collector:
+        step(stateful, np.arange(8, dtype=np.float32))
+        stateful.metric = per_device(stateful.metric, mesh_of(4), "data")
+        step(stateful, np.arange(8, 12, dtype=np.float32))
+        collector.schedule_collection()
+        step(stateful, np.arange(4, dtype=np.float32))
+        collector.schedule_collection()
+    assert collector.ready() == [(None, 5.5), (None, 1.5)]
+
+
+# Over processes.
+
+
+def over_processes() -> dict[str, Any]:
+    rank, said = jax.process_index(), {}
+    devices = np.array(jax.devices())
+    all_of_them, fewer = Mesh(devices, ("data",)), Mesh(devices[:2], ("rows",))
+    reverse = Mesh(devices[::-1], ("again",))
+
+    def updated(metric: Any, value: float, mesh: Mesh = all_of_them) -> Any:
+        rows = global_batch(np.full(1, value + rank, np.float32), mesh, mesh.axis_names)[0]
+        return jax.block_until_ready(metric.update(rows))
+
+    def attempt(name: str, call: Any) -> None:
+        try:
+            said[name] = call()
+        except datarax.DataraxError as error:
+            said[name] = type(error).__name__, str(error)
+
+    sum_of = updated(per_device(Sum(), all_of_them, "data"), 1)  # 1 + 2 + 3
+    with datarax.AsyncMetricCollector(sum_of, timeout=30) as collector:
+        sum_of = collector.schedule_collection(sum_of, step=0)
+        sum_of = updated(sum_of, 10)  # 10 + 11 + 12
+        sum_of = per_device(sum_of, reverse, "again")
+        sum_of = collector.schedule_collection(updated(sum_of, 1, reverse), step=1)
+        # One process does not move: an error on all, and no program that waits for it.
+        stayed = per_device(Sum(), all_of_them, "data")
+        apart = stayed if rank == 1 else sum_of
+        attempt("apart", lambda: collector.schedule_collection(apart))
+        collector.schedule_collection(updated(sum_of, 2, reverse), step=2)
+    said["windows"] = collector.ready()
+    sum_of = per_device(updated(sum_of, 1, reverse), fewer, "rows")
+    if rank < 2:
+        sum_of = updated(sum_of, 5, fewer)  # 5 + 6
+    attempt("fewer", sum_of.results)
+    attempt("more", lambda: per_device(sum_of, all_of_them, "data").results())
+    sum_of = updated(per_device(Sum(), all_of_them, "data"), 1)
+    sum_of.results()
+    processes.mark("before the kill")
+    sys.stdin.readline()
+    attempt("gone", lambda: per_device(sum_of, Mesh(devices[:1], ("data",)), "data"))
+    return said
+
+
+def test_it_moves_to_fewer_processes_and_says_what_it_cannot():
+    with processes.kept(over_processes, 3, timeout=60) as group:
+        for rank in range(3):
+            group.await_mark(rank, "before the kill")
+        for rank in (1, 2):
+            group.kill(rank)
+        group.tell(0, "go on")
+        (outcome,) = group.outcomes([0])
+    assert outcome.ended == "returned", outcome
+    said = outcome.value
+    assert said["windows"] == [(0, 6.0), (1, 39.0), (2, 9.0)]
+    assert said["fewer"] == 17.0
+    kind, text = said["apart"]
+    assert kind == "ConfigurationMismatchError"
+    assert "Sum[per_device axes] is " in text
+    kind, text = said["more"]
+    assert kind == "NotAddressableError"
+    assert "on devices of the processes [0, 1], and the new mesh also has devices of [2]" in text
+    assert "datarax.io.restore(path, like=datarax.per_device(" in text
+    kind, text = said["gone"]
+    assert kind == "NotAddressableError"
+    assert "the copies on the old mesh cannot be read" in text
