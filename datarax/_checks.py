@@ -14,7 +14,7 @@ import numpy as np
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike
 from datarax._update_context import update_context
-from datarax._xp import on_host, xp
+from datarax._xp import BLOCK, on_host, xp
 
 _PLAIN = {np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32)} | {
     np.dtype(name) for name in ("bool", "float16")
@@ -78,15 +78,18 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
 
 def without_subnormals(x: np.ndarray) -> Any:
     """`x` with 0 in place of numbers that are subnormal in its dtype and in float32."""
-    # The bits without the sign: from 1 to `most` for a subnormal number, 0 for a zero.
     most = _subnormal_bits(x.dtype)
-    if not most:
-        return x
-    bits = np.left_shift(x.view(f"u{x.itemsize}"), 1)
-    bits = np.subtract(bits, 1)  # a zero wraps to the greatest integer
-    if np.minimum.reduce(bits, None, initial=most) == most:
-        return x
-    return np.where(bits < bits.dtype.type(most), x.dtype.type(0), x)
+    flat = x.reshape(-1)
+    for i in range(0, flat.size if most else 0, BLOCK):  # in blocks that stay in the cache
+        if np.minimum.reduce(_bits_below(flat[i : i + BLOCK]), initial=most) < most:
+            return np.where(_bits_below(x) < most, x.dtype.type(0), x)
+    return x
+
+
+def _bits_below(x: np.ndarray) -> np.ndarray:
+    """The bits without the sign, minus 1: up to those of a normal number for a subnormal one."""
+    # A zero wraps to the greatest integer.
+    return np.subtract(np.left_shift(x.view(f"u{x.itemsize}"), 1), 1)
 
 
 @lru_cache(maxsize=256)

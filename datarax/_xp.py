@@ -12,7 +12,7 @@ scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache, partialmethod, wraps
+from functools import lru_cache, partial, partialmethod, wraps
 from importlib import import_module
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
@@ -73,6 +73,28 @@ def _is_on_host(x: object) -> bool:
 def all_finite(x: Host | jax.Array) -> bool:
     """True if an array on the host holds no NaN and no infinity."""
     return bool(np.logical_and.reduce(np.isfinite(x), None))  # faster than `all` of NumPy
+
+
+BLOCK = 2**15
+"""How many elements of several arrays fit in the cache of a processor."""
+_MANY = 2**12
+"""From so many elements on, the work on the elements takes longer than a call."""
+
+
+def by_blocks(function: Callable[..., R], axes: int, *arrays: PyTree) -> R:
+    """`function(*arrays)`, where each element of the first `axes` axes is computed by itself.
+
+    On the host, large arrays are computed in blocks, whose temporary arrays stay in the cache.
+    """
+    first = arrays[0]
+    if first.size <= BLOCK or not on_host(*arrays):
+        return function(*arrays)
+    shape = first.shape[:axes]
+    flat = [x.reshape(-1, *x.shape[axes:]) for x in arrays]
+    rows = len(flat[0])
+    step = max(1, BLOCK * rows // first.size)
+    parts = [function(*(x[i : i + step] for x in flat)) for i in range(0, rows, step)]
+    return jax.tree.map(lambda *x: np.concatenate(x).reshape(shape + x[0].shape[1:]), *parts)
 
 
 def is_traced(tree: PyTree) -> bool:
@@ -364,6 +386,22 @@ def _clip(x: jax.Array, low: jax.Array | float, high: jax.Array | float) -> jax.
     return xp.minimum(xp.maximum(x, low), high)
 
 
+def _where(condition: Host, *values: PyTree) -> PyTree:
+    if np.size(condition) > _MANY and np.count_nonzero(condition) == condition.size:
+        x, y = values  # mostly, all rows can be used; a selection takes longer than to look
+        if np.shape(x) == condition.shape and x.dtype == np.result_type(x, y):
+            return x
+    return np.where(condition, *values)
+
+
+def _sum(x: Host, axis: Axes = None, dtype: DTypeLike | None = None, **kwargs: PyTree) -> Host:
+    if np.size(x) > _MANY // 2 and dtype is None and not kwargs and x.dtype.kind == "f":
+        last = x.ndim - 1
+        if axis in (-1, last, (last,)) and x.shape[last] < 64:
+            return np.einsum("...i->...", x)  # along short rows, `add` takes four times as long
+    return np.add.reduce(x, axis, dtype, **kwargs)
+
+
 def _stack(arrays: Sequence[Host], axis: int = 0) -> Host:
     return np.array(arrays) if axis == 0 else np.stack(arrays, axis)
 
@@ -561,6 +599,7 @@ _NUMPY = {
     "argsort": _stable(np.argsort),
     "sort": _stable(np.sort),
     "einsum": _without(np.einsum, "precision", "preferred_element_type"),
+    "vecdot": partial(np.einsum, "...i,...i"),  # faster along short rows
     "matmul": _without(np.matmul, "precision", "preferred_element_type"),
     "searchsorted": _without(np.searchsorted, "method"),
     "broadcast_to": _broadcast_to,
@@ -568,7 +607,8 @@ _NUMPY = {
     "unstack": _unstack,
     "max": _extreme(np.maximum),
     "min": _extreme(np.minimum),
-    "sum": _reduction(np.add),
+    "sum": _sum,
+    "where": _where,
     "any": _reduction(np.logical_or),
     "all": _reduction(np.logical_and),
     "nanmean": _nanmean,

@@ -162,7 +162,7 @@ def kl_div(
     difference: jax.Array | None = None,
     log_ratio: jax.Array | None = None,
 ) -> jax.Array:
-    """`p * log(p / q) - p + q`, within 8 ulp, as `scipy.special.kl_div`.
+    """`p * log(p / q) - p + q`, within 8 ulp, 16 of a float64, as `scipy.special.kl_div`.
 
     It is never negative, even if `p` and `q` are nearly equal. `difference` is `q - p`, rounded
     once, and `log_ratio` is `log(p / q)`, if they are known more exactly than from both. The result
@@ -175,7 +175,7 @@ def kl_div(
     difference = q - p if difference is None else difference
     # log(q / p) = 2 atanh(s) = 2 (s + s**3 / 3 + ...), and difference - 2 p s = difference * s.
     square = xp.square(s)
-    terms = 8 if p.dtype.itemsize == 4 else 17
+    terms, near_one = (8, 1 / 3) if p.dtype.itemsize == 4 else (9, 1 / 8)
     series = xp.zeros_like(s)
     for k in reversed(range(terms)):
         series *= square  # on the host in place
@@ -185,7 +185,7 @@ def kl_div(
     if log_ratio is None:
         log_ratio = -xp.log(q / xp.where(some, p, 1))
     far = xp.where(some, difference + p * log_ratio, q)
-    return xp.where(xp.abs(s) < 1 / 3, near, far)
+    return xp.where(xp.abs(s) < near_one, near, far)
 
 
 def log_cosh(x: jax.Array) -> jax.Array:

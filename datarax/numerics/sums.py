@@ -82,7 +82,31 @@ def _round_to_ulp_of(top: jax.Array, x: jax.Array) -> jax.Array:
 
 def suffix_sums(a: DoubleFloat) -> DoubleFloat:
     """For each element along the last axis, the sum of the element and all after it."""
-    return a.computed(suffix_scan)
+
+    def summed(x: PyTree, add: Add) -> PyTree:
+        return _suffix_sums_on_host(x) if isinstance(x, np.ndarray) else suffix_scan(x, add)
+
+    return a.computed(summed)
+
+
+def _suffix_sums_on_host(x: np.ndarray) -> np.ndarray:
+    """`suffix_scan` of float64 in NumPy; in the same order of additions."""
+    *shape, size = x.shape
+    if size <= _BLOCK:
+        return _suffix_sums_by_doubling(x)
+    blocks = np.zeros((*shape, -(-size // _BLOCK), _BLOCK))
+    blocks.reshape(*shape, -1)[..., :size] = x
+    sums = np.add.accumulate(blocks[..., ::-1], -1)[..., ::-1]
+    sums[..., :-1, :] += _suffix_sums_by_doubling(sums[..., 0])[..., 1:, None]
+    return sums.reshape(*shape, -1)[..., :size]
+
+
+def _suffix_sums_by_doubling(x: np.ndarray) -> np.ndarray:
+    sums, step = x.copy(), 1
+    while step < x.shape[-1]:
+        sums[..., :-step] += sums[..., step:]
+        step *= 2
+    return sums
 
 
 def suffix_scan(a: PyTree, add: Add) -> PyTree:

@@ -371,13 +371,21 @@ class AdaptiveBins(Positioned, LeafState):
         return _with_ends((first + rank) & (ring - 1), ring, ring + 1)
 
     def contents(self) -> Contents:
-        """The bins in ascending order."""
+        """The bins in ascending order; on the host without those that are empty in all classes."""
         grid, ring = self.grid, 1 << self.bits
-        order = self.order(grid)
-        weights = self.counts.double.map(lambda x: _taken(x, order))
+        order, used = self.order(grid), slice(None)
+        if on_host(self):
+            tables: Any = self.counts.recent, self.counts.flushed
+            some = np.logical_or.reduce((tables[0] != 0) | (tables[1][0] != 0), 0)
+            used: Any = np.logical_or.reduce(_taken(some, order), 0)
+            used[[0, -1]] = True
+            order = order[:, used]
+            weights = flushed_total(*jax.tree.map(lambda x: _taken(x, order), tables))
+        else:
+            weights = self.counts.double.map(lambda x: _taken(x, order))
         if not self.keeps_extremes:
             rank = xp.broadcast_to(xp.arange(ring, dtype=xp.int32), (self.size, ring))
-            lowest = _with_ends(grid.lowest(rank), -xp.inf, xp.inf)
+            lowest = _with_ends(grid.lowest(rank), -xp.inf, xp.inf)[:, used]
             is_tie = xp.isinf(lowest) | grid.holds_one(lowest)
             return Contents(weights, lowest, is_tie, None, None)
         # An empty bin has the least value infinity and the greatest -infinity: a tie, too. The
@@ -391,7 +399,7 @@ def _with_ends(x: jax.Array, low: float, high: float) -> jax.Array:
 
 
 def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
-    return xp.take_along_axis(x, xp.broadcast_to(order, x.shape), -1)
+    return xp.take_along_axis(x, xp.broadcast_to(order, (*x.shape[:-1], order.shape[-1])), -1)
 
 
 def _greatest_at(place: Places, greatest: jax.Array) -> jax.Array:

@@ -358,7 +358,8 @@ def pairs(
     target: ArrayLike,
     weights: Weights,
     shape: tuple[int, ...],
-    domain: Callable[[jax.Array, jax.Array], jax.Array | None] = lambda p, t: None,
+    domain: Callable[[jax.Array, jax.Array, float], jax.Array] | None = None,
+    parameter: float = 0.0,
 ) -> tuple[jax.Array, jax.Array, jax.Array, Invalid]:
     """Checks predictions and targets that are numbers, as in regression.
 
@@ -367,12 +368,14 @@ def pairs(
         target: of the shape of `preds`.
         weights: broadcast against the leading axes.
         shape: the shape of one example.
-        domain: returns the mask of the finite values that can be used, or `None` if all can.
+        domain: takes both as floats, and `parameter`; returns the mask of the finite ones that can
+            be used. `None` if all can.
+        parameter: the last argument of `domain`.
 
     Returns:
-        Predictions and targets as floats; the weight of each example, from `rows_weight`, with one
-        more axis of size one for each axis of an example; and the invalid examples (...), which
-        cannot be used, and whose given weight is not zero.
+        Predictions and targets as arrays, integers not as floats; the weight of each example, from
+        `rows_weight`, with one more axis of size one for each axis of an example; and the invalid
+        examples (...), which cannot be used, and whose given weight is not zero.
 
     Raises:
         MetricInputError: the two shapes differ, or do not end in `shape`.
@@ -385,15 +388,15 @@ def pairs(
             f"preds and target of shape {preds.shape}; expected a shape that ends in {shape}, "
             f"one value for each of num_outputs"
         )
-    p, t = as_float(preds), as_float(target)
-    axes, defined = tuple(range(batch, p.ndim)), domain(p, t)
-    unusable = not_finite(p, axes, t)
-    if defined is not None:
+    axes = tuple(range(batch, preds.ndim))
+    unusable = not_finite(preds, axes, target)
+    if domain is not None:
+        p, t = as_float(preds), as_float(target)
         # A value that is not finite is unusable already, whatever `domain` says of it.
         finite = xp.isfinite(p) & xp.isfinite(t)
-        unusable |= out_of_range(xp.any(finite & ~defined, axes))
+        unusable |= out_of_range(xp.any(finite & ~domain(p, t, parameter), axes))
     w, invalid = rows_weight(unusable, weights)
-    return p, t, lax.expand_dims(w, range(w.ndim, p.ndim)), invalid
+    return preds, target, lax.expand_dims(w, range(w.ndim, preds.ndim)), invalid
 
 
 def in_range(labels: jax.Array, size: int) -> jax.Array:

@@ -225,10 +225,10 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
 
         Integers are not rounded.
         """
-        p, _, w, invalid = pairs(preds, target, weights, ())
+        p, t, w, invalid = pairs(preds, target, weights, ())
         w = xp.broadcast_to(w, p.shape)
-        x, y = (as_double(numeric(each, "preds")) for each in (preds, target))
-        data = xp.stack([part.reshape(-1) for part in (*x, *y, as_float(w))], -1)
+        parts = *as_double(p), *as_double(t), as_float(w)
+        data = xp.stack([part.reshape(-1) for part in parts], -1)
         # Copied as they are, subnormal numbers would differ from zero when they are read.
         data = xp.where(xp.abs(data) >= least_weight(), data, 0)
         return self.with_batch(invalid, rows=self.rows.append(data, w.astype(xp.bool_).reshape(-1)))

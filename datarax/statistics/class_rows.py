@@ -1,5 +1,6 @@
 """`ClassRows`: what is checked of rows of scores, one for each class, and what losses need."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import jax
@@ -7,7 +8,7 @@ import numpy as np
 
 from datarax._checks import as_float
 from datarax._typing import PyTree
-from datarax._xp import lax, on_host, xp
+from datarax._xp import by_blocks, lax, on_host, xp
 from datarax.algebra.one_pass import Term, reduced
 from datarax.distributed.collectives import from_key, to_key
 from datarax.statistics import invalid_counts
@@ -15,7 +16,7 @@ from datarax.statistics.invalid_counts import Invalid, infinite_or_nan
 
 
 class ClassRows:
-    """Rows of floats (..., C); on devices, all is computed in one reduction over the classes.
+    """Rows of numbers (..., C); on devices, all is computed in one reduction over the classes.
 
     Args:
         scores: (..., C).
@@ -30,8 +31,11 @@ class ClassRows:
     """
 
     def __init__(self, scores: jax.Array, label: PyTree = None):
-        self.scores, self.label = scores, label
         self._is_on_host = on_host(scores, label)
+        self.scores, self.label = scores if self._is_on_host else as_float(scores), label
+
+    def _on_host(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        return by_blocks(function, self.scores.ndim - 1, self.scores)
 
     @property
     def size(self) -> int:
@@ -41,17 +45,19 @@ class ClassRows:
     @cached_property
     def least(self) -> jax.Array:
         """The least score of each row."""
-        return xp.min(self.scores, -1) if self._is_on_host else self._reduced[1]
+        return self._on_host(lambda x: xp.min(x, -1)) if self._is_on_host else self._reduced[1]
 
     @cached_property
     def greatest(self) -> jax.Array:
         """The greatest score of each row; NaN if one is. Only `own` has a gradient."""
-        return xp.max(self.scores, -1) if self._is_on_host else self._reduced[0]
+        return self._on_host(lambda x: xp.max(x, -1)) if self._is_on_host else self._reduced[0]
 
     @cached_property
     def total(self) -> jax.Array:
         """The sum of each row."""
-        return xp.sum(self.scores, -1) if self._is_on_host else self._reduced[2]
+        if self._is_on_host:
+            return self._on_host(lambda x: xp.sum(as_float(x), -1))
+        return self._reduced[2]
 
     @cached_property
     def own(self) -> jax.Array:
@@ -110,6 +116,8 @@ class ClassRows:
                 exact in half precision, so that no float32 array of their size need be made.
         """
         logits = self.scores if logits is None else logits
+        if self._is_on_host:
+            return by_blocks(_cross_entropy, logits.ndim - 1, logits, self.label)
         possible = self.own > -xp.inf
         own = xp.where(possible, self.own, 0)
         top = self.greatest - own  # not negative
@@ -123,3 +131,14 @@ class ClassRows:
         # log(exp(top) * (total + exp(-top))), where exp(-top) is the share of the label itself.
         loss = top + xp.log1p(total + xp.expm1(-top))
         return xp.where(possible, loss, xp.inf)
+
+
+def _cross_entropy(logits: PyTree, label: PyTree) -> PyTree:
+    """`ClassRows.cross_entropy` in NumPy, in float64."""
+    x, at_label = np.asarray(logits, np.float64), label[..., None]
+    greatest = xp.max(x, -1, keepdims=True)
+    top = (greatest - np.take_along_axis(x, at_label, -1))[..., 0]
+    others = np.exp(x - greatest)
+    np.put_along_axis(others, at_label, 0, -1)
+    loss = top + np.log1p(xp.sum(others, -1) + np.expm1(-top))
+    return np.where(top < np.inf, loss, np.inf)

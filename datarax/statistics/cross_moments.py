@@ -313,9 +313,9 @@ class CrossMoments(TwoVariables):
 
         Examples that hold a NaN or an infinity are excluded and counted.
         """
-        p, _, w, invalid = pairs(preds, target, weights, self.shape)
+        p, t, w, invalid = pairs(preds, target, weights, self.shape)
         w = xp.broadcast_to(w, p.shape)
-        x, y = (float_or_double(numeric(each, "preds")) for each in (preds, target))
+        x, y = float_or_double(p), float_or_double(t)
         return self.with_batch(invalid, moments=self.moments.plus_two(x, y, w))
 
     @property
@@ -362,15 +362,14 @@ class Residuals(TwoVariables):
 
         Examples that hold a NaN or an infinity are excluded and counted.
         """
-        _, t, w, invalid = pairs(preds, target, weights, self.shape)
-        given = [numeric(each, "preds") for each in (preds, target)]
-        examples, y = self.examples.plus_rows(w), float_or_double(given[1])
+        p, t, w, invalid = pairs(preds, target, weights, self.shape)
+        examples, y = self.examples.plus_rows(w), float_or_double(t)
         w = xp.broadcast_to(w, t.shape)
-        if adds_wide(*given, w):
-            moments = self.moments.plus_two(float_or_double(given[0]), y, w, of_errors=True)
+        if adds_wide(p, t, w):
+            moments = self.moments.plus_two(float_or_double(p), y, w, of_errors=True)
         else:
             # The errors are in units of `2**unit`, in which none overflows.
-            e, unit = difference_in_unit(*given)
+            e, unit = difference_in_unit(p, t)
             batch = self.moments.of_two(e, y, w).in_unit_of_first(unit)
             moments = self.moments.combine(batch)
         changes = {}

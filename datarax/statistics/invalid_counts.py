@@ -107,7 +107,7 @@ class Invalid:
 
 
 def not_finite(x: jax.Array, axes: int | tuple[int, ...] = (), *others: jax.Array) -> Invalid:
-    """The rows that hold a NaN or an infinity, in `x` or in other arrays of its dtype and shape.
+    """The rows that hold a NaN or an infinity, in `x` or in other arrays of its shape.
 
     A row extends along `axes`.
     """
@@ -116,7 +116,8 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = (), *others: jax.Arra
         return _none(x, axes)
     # Of magnitudes as integers, in the order of floats, NaN is above infinity. A comparison of
     # integers takes less time. The greatest one says the kind that counts.
-    info = xp.finfo(x.dtype)
+    found = list(map(as_float, found))
+    info = xp.finfo(found[0].dtype)
     whole = xp.dtype(f"int{info.bits}")
     most = xp.asarray(np.iinfo(whole).max, whole)
     sizes = [lax.bitcast_convert_type(y, whole) & most for y in found]

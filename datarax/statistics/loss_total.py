@@ -1,16 +1,18 @@
 """The table of losses; `LossTotal`: the sum of a loss, and its divisor."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Literal, NamedTuple, Self
 
 import jax
 
-from datarax._checks import numeric, x64_enabled
+from datarax._checks import as_float, numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, on_host, x64, xp
+from datarax._xp import by_blocks, lax, on_host, x64, xp
 from datarax.algebra.one_pass import Term, reduced
-from datarax.numerics.double_float import DoubleFloat, adds_wide
+from datarax.numerics.double_float import DoubleFloat, adds_wide, is_one
 from datarax.numerics.limbs import as_double, difference, difference_in_unit, float_or_double
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.scaling import one_where_zero, times_power_of_two
@@ -38,6 +40,7 @@ LossName = Literal[
 
 Function = Callable[[jax.Array, jax.Array, float], jax.Array]
 Scaled = tuple[jax.Array, jax.Array]
+Arrays = tuple[jax.Array, jax.Array, jax.Array]
 OfError = Callable[[jax.Array, jax.Array, jax.Array, float], jax.Array | Scaled]
 
 
@@ -50,8 +53,8 @@ class Loss(NamedTuple):
     leave the range of floats is two arrays: `part * 2**exponent`."""
     scale: Function | None = None
     """The divisor, which is summed too; `None` for the weight, which gives the mean."""
-    domain: Callable[[jax.Array, jax.Array, float], jax.Array | None] = lambda p, t, _: None
-    """The mask of the finite values for which the loss is defined; it returns `None` for all."""
+    domain: Callable[[jax.Array, jax.Array, float], jax.Array] | None = None
+    """The mask of the finite values for which the loss is defined; `None` for all."""
     degree: Callable[[float], int] = lambda parameter: 0
     """If it is not 0: the power of the unit of the errors that is the unit of the value. Such
     losses get the errors in a unit in which none of them overflows."""
@@ -111,10 +114,14 @@ def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
 
     Within `D + 8` units of `2**-24` (`2**-53` for float64), whatever the lengths of the rows.
     """
-    if not adds_wide(x, y):
+    if not is_one(x):
         (x, x_length), (y, y_length) = _scaled_rows(x), _scaled_rows(y)
         return xp.clip(xp.sum(x * y, -1) / x_length / y_length, -1, 1)
     # In float64, in which no product of float32 over- or underflows.
+    if on_host(x, y):
+        both, *squares = (xp.vecdot(a, b) for a, b in ((x, y), (x, x), (y, y)))
+        x_length, y_length = (one_where_zero(xp.sqrt(square)) for square in squares)
+        return xp.clip(both / x_length / y_length, -1, 1)
     a, b = DoubleFloat.of(x), DoubleFloat.of(y)
     along = (x.ndim - 1,)
     both, *squares = reduced([Term(product.wide, along) for product in (a * b, a * a, b * b)])
@@ -178,8 +185,22 @@ LOSSES: dict[LossName, Loss] = {
 }
 
 
-def _in_float64(p: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _as_floats(p: jax.Array, t: jax.Array, e: PyTree = None) -> Arrays:
+    """Predictions, targets and errors, which may be given, as floats."""
+    return as_float(p), as_float(t), difference(p, t) if e is None else e
+
+
+def _reaching(p: jax.Array, t: jax.Array, threshold: float) -> Arrays:
+    """The predictions and the targets that reach a threshold, as booleans; no errors."""
+    p, t = _reaches(p, threshold), _reaches(t, threshold)
+    return p, t, p
+
+
+def _in_float64(p: jax.Array, t: jax.Array) -> Arrays:
     """Predictions, targets and errors in float64."""
+    if on_host(p, t):
+        p, t = as_float(p), as_float(t)
+        return p, t, p - t
     a, b = as_double(p), as_double(t)
     return a.wide, b.wide, (a - b).wide
 
@@ -228,50 +249,51 @@ class LossTotal(CountsInvalid, kw_only=False):
             if not shape:
                 raise MetricInputError("preds of shape (); expected rows, of shape (..., D)")
 
-        p, t, w, invalid = pairs(
-            preds, target, weights, shape, lambda p, t: row.domain(p, t, parameter)
-        )
+        p, t, w, invalid = pairs(preds, target, weights, shape, row.domain, parameter)
         counts = xp.broadcast_to(w.astype(xp.bool_), p.shape)
         w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
-        given, degree = [numeric(x, "preds") for x in (preds, target)], row.degree(parameter)
-        if row.compares:
-            p, t = (_reaches(x, parameter) for x in given)
-        is_wide = on_host(*given, w) and not x64_enabled()
-        if degree and (is_wide or adds_wide(*given, w)):
-            wide = _in_float64(*given)  # in which no error and no square overflows
-            with x64(*given, w):
-                value, scale = self._losses(row.value, *wide, counts)
-                value = times_power_of_two(*value) if isinstance(value, tuple) else value
-            sums = self.sums.plus((value, w), (scale, w))
-        elif degree:
-            e, unit = difference_in_unit(*given)
-            value, scale = self._losses(row.scaled or row.value, p, t, e, counts)
+        degree, is_wide = row.degree(parameter), on_host(p, t, w) and not x64_enabled()
+        adds = is_wide or adds_wide(p, t, w)
+        if degree and not adds:
+            e, unit = difference_in_unit(p, t)
+            loss = row.scaled or row.value
+            value, scale = self._losses(loss, _as_floats, counts, p, t, e)
             total = self._total(value, w).in_unit(unit * degree)
             sums = self._plus_total(total, scale, w)
         else:
-            value, scale = self._losses(row.value, p, t, difference(*given), counts)
-            if isinstance(value, tuple) and adds_wide(p, t, w) and row.fits_float64(parameter):
-                with jax.enable_x64(True):
+            if row.compares:
+                convert = partial(_reaching, threshold=parameter)
+            else:  # in float64, no error and no square overflows
+                convert = _in_float64 if degree or is_wide else _as_floats
+            with x64(p, t, w) if degree else nullcontext():
+                value, scale = self._losses(row.value, convert, counts, p, t)
+            if isinstance(value, tuple) and adds and (degree or row.fits_float64(parameter)):
+                with x64(*value):
                     value = times_power_of_two(value[0].astype(xp.float64), value[1])
             if isinstance(value, tuple):
                 sums = self._plus_total(self._total(value, w), scale, w)
             else:
                 sums = self.sums.plus((value, w), (scale, w))
-        return self.with_batch(invalid, sums=sums, **self.with_targets(given[1], w))
+        return self.with_batch(invalid, sums=sums, **self.with_targets(t, w))
 
     def _losses(
-        self, loss: OfError, p: jax.Array, t: jax.Array, e: jax.Array, counts: jax.Array
+        self, loss: OfError, convert: Callable[..., Arrays], counts: jax.Array, *given: jax.Array
     ) -> tuple[jax.Array | Scaled, jax.Array]:
         """The loss of each example, and its divisor."""
         row = LOSSES[self.loss]
-        e = xp.where(counts, e, 0)
-        # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
-        p, t = (xp.where(counts, x, xp.ones((), x.dtype)) for x in (p, t))
-        value = loss(p, t, e, self.parameter)
-        if row.scale:
-            return value, row.scale(p, t, self.parameter)
-        examples = counts[..., 0] if row.of_rows else counts
-        return value, xp.ones_like(examples)
+
+        def losses(counts: jax.Array, *given: jax.Array) -> PyTree:
+            p, t, e = convert(*given)
+            e = xp.where(counts, e, 0)
+            # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
+            p, t = (xp.where(counts, x, xp.ones((), x.dtype)) for x in (p, t))
+            value = loss(p, t, e, self.parameter)
+            if row.scale:
+                return value, row.scale(p, t, self.parameter)
+            examples = counts[..., 0] if row.of_rows else counts
+            return value, xp.ones_like(examples)
+
+        return by_blocks(losses, counts.ndim - row.of_rows, counts, *given)
 
     def _total(self, value: jax.Array | Scaled, w: jax.Array) -> ScaledTotal:
         one = self.sums.one()

@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 import jax
 
-from datarax._checks import as_float, integers, is_integer, numeric, positive_int, same_shape
+from datarax._checks import integers, is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
@@ -185,7 +185,7 @@ def tokens_right(
         unusable = out_of_range(~in_range(target, size), target)
         if top_k == 1 and not is_integer(preds):
             known = xp.where(unusable.mask, 0, target).astype(xp.int32)
-            rows = ClassRows(as_float(preds), known)
+            rows = ClassRows(preds, known)
             right, unusable = rows.is_first_highest, unusable | rows.not_logits()
         else:
             ids = lax.broadcasted_iota(xp.int32, preds.shape, preds.ndim - 1)

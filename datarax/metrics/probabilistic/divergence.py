@@ -4,7 +4,6 @@ from math import log
 
 import jax
 
-from datarax._checks import as_float
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import xp
@@ -41,7 +40,7 @@ class Divergence(ElementwiseMean):
             )
 
     def invalid_elements(self, preds: jax.Array, target: jax.Array, score: jax.Array) -> Invalid:
-        p, t = (not_distribution(ClassRows(as_float(x)), x) for x in (preds, target))
+        p, t = (not_distribution(ClassRows(x), x) for x in (preds, target))
         return p | t
 
     def compute(self) -> PyTree:

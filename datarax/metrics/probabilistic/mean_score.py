@@ -7,7 +7,7 @@ import jax
 from datarax._checks import as_float, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import xp
+from datarax._xp import by_blocks, xp
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import Examples, check_task, examples, rows_weight
@@ -97,18 +97,24 @@ class ElementwiseMean(MeanScore):
         p, t = numeric(preds, "preds"), numeric(target, "target")
         name = type(self).__name__
         same_shape(p, t, (f"{name}: preds", "target"))
-        places = p.ndim - self.element_axes
+        axes = self.element_axes
+        places = p.ndim - axes
         if places < 0 or 0 in p.shape[places:]:
             raise MetricInputError(
                 f"{name}: preds of shape {p.shape}; expected elements of {self.element_axes} last "
                 f"axes, none of them empty"
             )
-        score, shape = xp.asarray(self.score(as_float(p), as_float(t))), p.shape[:places]
-        if score.shape != shape:
-            raise MetricInputError(
-                f"{name}.score: it returned the shape {score.shape} for preds of shape {p.shape}; "
-                f"expected {shape}, one score for each element"
-            )
+
+        def checked(p: jax.Array, t: jax.Array) -> jax.Array:
+            score = xp.asarray(self.score(as_float(p), as_float(t)))
+            if score.shape != (shape := p.shape[: -axes or None]):
+                raise MetricInputError(
+                    f"{name}.score: it returned the shape {score.shape} for preds of shape "
+                    f"{p.shape}; expected {shape}, one score for each element"
+                )
+            return score
+
+        score = by_blocks(checked, places, p, t)
         invalid = self.invalid_elements(p, t, score)
         return self.replace(statistic=self.statistic.add(score, *rows_weight(invalid, weights)))
 

@@ -43,9 +43,8 @@ class MaxError(PerOutput):
         self.largest = Greatest(self.example_shape)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        _, _, w, invalid = pairs(preds, target, weights, self.example_shape)
-        # Of the values as they are given: large integers are subtracted before they are rounded.
-        e = difference(*(numeric(x, "preds") for x in (preds, target)))
+        p, t, w, invalid = pairs(preds, target, weights, self.example_shape)
+        e = difference(p, t)  # large integers are subtracted before they are rounded
         counts = xp.broadcast_to(w.astype(xp.bool_), e.shape)
         largest = self.largest.plus_rows(DoubleFloat.of(xp.abs(e)), counts, is_float=True)
         return with_batch(self, invalid, largest=largest)

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import numeric, refuse_ignored
+from datarax._checks import refuse_ignored
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, on_host, vmap, xp
 from datarax.algebra.fields import state
@@ -123,9 +123,8 @@ class JointHistogram(State):
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `preds` and `target`, both of any one shape."""
-        p, _, w, invalid = pairs(preds, target, weights, ())
-        x, y = (as_double(numeric(each, "preds")) for each in (preds, target))
-        x, y, w = replicated((x, y, xp.broadcast_to(w, p.shape)))
+        p, t, w, invalid = pairs(preds, target, weights, ())
+        x, y, w = replicated((as_double(p), as_double(t), xp.broadcast_to(w, p.shape)))
         both = stack([x.reshape(-1), y.reshape(-1)], -1)
         return self.replace(
             bins=self.bins.add(both, w.reshape(-1)), invalid=self.invalid.update(invalid)
