@@ -192,7 +192,7 @@ class Throughput(Metric):
         counts = {"tokens": self.tokens, "examples": self.examples}
         seconds = xp.asarray(self.given_number("elapsed"))
         return {
-            f"{name}_per_second": x.rate_over(seconds) if self.given else x.rate
+            f"{name}_per_second": x.rate_over(seconds) if self.given_numbers else x.rate
             for name, x in counts.items()
         }
 
