@@ -224,6 +224,7 @@ def test_writers(tmp_path: Path):
     each: tuple[type[io.Writer], ...] = (
         io.ConsoleWriter,
         io.MLflowWriter,
+        io.MonitoringWriter,
         io.TensorBoardWriter,
         io.WandbWriter,
     )

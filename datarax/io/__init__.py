@@ -7,6 +7,7 @@ from datarax.io.checkpoint import unpack as unpack
 from datarax.io.console_writer import ConsoleWriter as ConsoleWriter
 from datarax.io.jsonl_writer import JSONLWriter as JSONLWriter
 from datarax.io.mlflow_writer import MLflowWriter as MLflowWriter
+from datarax.io.monitoring_writer import MonitoringWriter as MonitoringWriter
 from datarax.io.multi_writer import MultiWriter as MultiWriter
 from datarax.io.parquet_writer import ParquetWriter as ParquetWriter
 from datarax.io.tensorboard_writer import TensorBoardWriter as TensorBoardWriter

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from datarax.io import (
     ConsoleWriter,
     JSONLWriter,
     MLflowWriter,
+    MonitoringWriter,
     MultiWriter,
     ParquetWriter,
     TensorBoardWriter,
@@ -493,3 +495,62 @@ def test_the_console_shows_progress_on_a_terminal():
     shown = out.getvalue()
     assert "50%" in shown
     assert "0.5" in shown
+
+
+# jax.monitoring.
+
+
+@pytest.fixture
+def scalars():
+    """What a listener of scalars hears during a test."""
+    heard = []
+
+    def listener(event, value, **kwargs):
+        heard.append((event, value, kwargs))
+
+    jax.monitoring.register_scalar_listener(listener)
+    yield heard
+    jax.monitoring.unregister_scalar_listener(listener)
+
+
+def test_jax_monitoring_hears_the_numbers(scalars):
+    with MonitoringWriter() as writer:
+        writer.write(np.int32(7), results())
+        writer.write("the end", {"flag": True})
+    got = {event: value for event, value, _ in scalars[:-1]}
+    nothing = got.pop("/datarax/nothing")
+    assert np.isnan(nothing)
+    assert got == {
+        "/datarax/loss": 0.25,
+        "/datarax/count": 2**60 + 1,
+        "/datarax/more": float("inf"),
+        "/datarax/by/de": 1.0,
+        "/datarax/by/fr/north": 0.5,
+    }
+    assert all(kwargs == {"step": 7} for _, _, kwargs in scalars[:-1])
+    assert scalars[-1] == ("/datarax/flag", True, {"step": "the end"})
+
+
+def test_a_listener_that_fails_is_an_error_of_writing(scalars):
+    def fails(event, value, **kwargs):
+        raise OSError("no place")
+
+    jax.monitoring.register_scalar_listener(fails)
+    try:
+        writer = MonitoringWriter("/a/", on_error="raise")
+        writer.write(3, {"loss": 0.5})
+        with pytest.raises(datarax.WriterError, match="could not write step 3: OSError: no place"):
+            writer.close()
+    finally:
+        jax.monitoring.unregister_scalar_listener(fails)
+    assert scalars == [("/a/loss", 0.5, {"step": 3})]
+
+
+def test_a_collector_writes_to_jax_monitoring(scalars):
+    loss = datarax.metrics.Mean()
+    with (
+        MonitoringWriter("/train/") as writer,
+        datarax.AsyncMetricCollector(loss, writer=writer) as collector,
+    ):
+        collector.schedule_collection(loss.update(2.5), step=4)
+    assert scalars == [("/train/value", 2.5, {"step": 4})]

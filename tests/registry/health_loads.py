@@ -71,14 +71,18 @@ def load(w: np.ndarray, experts: np.ndarray, dropped: np.ndarray) -> dict[str, A
     counts = np.array([fsum(w[(w > 0) & (experts == e)]) for e in range(EXPERTS)])
     total = counts.sum()
     if not total:
-        none = dict.fromkeys(("max_share", "max_expert", "entropy", "balance", "dropped"), np.nan)
-        return none | {"share": np.full(EXPERTS, np.nan), "router_z_loss": np.nan}
+        names = "max_share", "max_expert", "max_violation", "entropy", "balance", "dropped"
+        return dict.fromkeys(names, np.nan) | {
+            "share": np.full(EXPERTS, np.nan),
+            "router_z_loss": np.nan,
+        }
     share = counts / total
     used = share[share > 0]
     return {
         "share": share,
         "max_share": share.max(),
         "max_expert": float(share.argmax()),
+        "max_violation": (counts.max() - counts.mean()) / counts.mean(),
         "entropy": -(used * np.log(used)).sum() + 0.0,
         "balance": 1 / (EXPERTS * (share**2).sum()),
         "dropped": fsum(w[(w > 0) & (dropped != 0)]) / total,
@@ -93,7 +97,12 @@ def load_by_layer(w: np.ndarray, experts: np.ndarray, layer: np.ndarray, router_
         z = np.log(np.exp(router_logits).sum(-1))
         squares = fsum(mine * z**2) / fsum(mine) if fsum(mine) else np.nan
         each.append(load(mine, experts, np.zeros(experts.shape)) | {"router_z_loss": squares})
-    return {name: np.array([values[name] for values in each]) for name in each[0]}
+    found = {name: np.array([values[name] for values in each]) for name in each[0]}
+    worst = found["max_violation"][~np.isnan(found["max_violation"])]
+    for q in (0.5, 0.9, 1.0):
+        at = np.quantile(worst, q, method="inverted_cdf") if worst.size else np.nan
+        found[f"max_violation_p{100 * q:g}"] = at
+    return found
 
 
 # Of an entropy: a logarithm, a product and a sum of at most five terms, each below 1 / e.

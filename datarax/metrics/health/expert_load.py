@@ -1,5 +1,8 @@
 """How evenly a router loads the experts of a mixture."""
 
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
 from typing import Self
 
 import jax
@@ -8,9 +11,10 @@ import numpy as np
 from datarax._checks import as_float, integers, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import at, special, xp
+from datarax._xp import at, beside, special, xp
 from datarax.algebra.fields import field, state
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.health.value_profile import checked_quantiles, quantile_name
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
@@ -192,6 +196,8 @@ class ExpertLoad(Metric):
     - "share" (E,): as the router assigns them. Assignments that are dropped later count, too.
     - "max_share": the greatest share; 1 / E if the load is even.
     - "max_expert": the id of that expert, the first of equal ones; a float, so that it can be NaN.
+    - "max_violation": how far that load is above the even one, as a part of it:
+      `E * max_share - 1`; 0 if the load is even, E - 1 if one expert gets all.
     - "entropy": `-sum(share * log(share))`, in nats; log(E) if the load is even.
     - "balance": `1 / (E * sum(share**2))`; 1 if the load is even, 1 / E if one expert gets all.
       `E * sum(share**2)` is the auxiliary loss of the Switch Transformer with the shares in place
@@ -199,15 +205,19 @@ class ExpertLoad(Metric):
     - "dropped": the part of the assignments that were dropped; 0 if no update gives them.
     - "router_z_loss": the mean of `logsumexp(logits)**2` over tokens; NaN without logits.
 
-    With `num_layers`, all values have a leading axis of layers. No data gives NaN. Counts are exact
-    to 2**48 without weights or with a mask.
+    With `num_layers`, all values have a leading axis of layers, and "max_violation_p50" and on are
+    the `quantiles` over layers of "max_violation", "p100" being that of the worst layer; layers
+    without data are left out. No data gives NaN. Counts are exact to 2**48 without weights or with
+    a mask.
 
     W. Fedus, B. Zoph and N. Shazeer (2022), Switch Transformers, https://arxiv.org/abs/2101.03961,
     equation 4. N. Shazeer et al. (2017), https://arxiv.org/abs/1701.06538, section 4. B. Zoph et
-    al. (2022), ST-MoE, https://arxiv.org/abs/2202.08906, equation 5.
+    al. (2022), ST-MoE, https://arxiv.org/abs/2202.08906, equation 5. L. Wang et al. (2024),
+    Auxiliary-loss-free load balancing, https://arxiv.org/abs/2408.15664, equation 4 (MaxVio).
 
     Raises:
-        MetricInputError: a number of experts or layers that is not a positive integer.
+        MetricInputError: a number of experts or layers that is not a positive integer, or quantiles
+            that are not numbers from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -221,6 +231,7 @@ class ExpertLoad(Metric):
         entropy 1.2130075659799042
         max_expert 0.0
         max_share 0.5
+        max_violation 1.0
         router_z_loss nan
         share [0.5   0.25  0.125 0.125]
     """
@@ -229,11 +240,15 @@ class ExpertLoad(Metric):
     """The number of experts E, which are numbered from 0."""
     num_layers: int | None = None
     """The number of layers that have a router. `update` then takes `layer`."""
+    quantiles: Sequence[float] = (0.5, 0.9, 1.0)
+    """Of layers: numbers from 0 to 1. The quantile q is the least violation such that a fraction q
+    of the layers has at most that."""
 
     statistic: ExpertCounts = state()
     broadcast_arguments = ("layer",)
 
     def __post_init__(self) -> None:
+        self.quantiles = checked_quantiles(self.quantiles)
         self.statistic = ExpertCounts.from_fields(self)
 
     @shareable
@@ -276,9 +291,11 @@ class ExpertLoad(Metric):
         total = routed.sum(-1)
         # Without data, all are 0 / 0: NaN. `max_expert` and `entropy` would not be.
         share = routed / total[:, None]
+        greatest = _greatest(share)
         values = {
             "share": share.to_float(),
-            "max_share": xp.max(share.to_float(), -1),
+            "max_share": greatest.to_float(),
+            "max_violation": (greatest * self.num_experts - 1).to_float(),
             "max_expert": nan_where(total.high == 0, _first_greatest(routed)),
             "entropy": nan_where(total.high == 0, _entropy(share, routed, total)),
             "balance": (1 / ((share * share).sum(-1) * self.num_experts)).to_float(),
@@ -286,15 +303,40 @@ class ExpertLoad(Metric):
             "router_z_loss": self.statistic.mean_square,
         }
         # Without `num_layers` there is one layer, and results have no axis of layers.
-        return values if self.num_layers else {name: x[0] for name, x in values.items()}
+        if self.num_layers is None:
+            return {name: x[0] for name, x in values.items()}
+        of_layers = _quantiles(values["max_violation"], self.quantiles)
+        return values | {f"max_violation_{name}": x for name, x in of_layers.items()}
+
+
+def _quantiles(x: jax.Array, quantiles: Sequence[float]) -> dict[str, jax.Array]:
+    """Quantiles of values (N,) without NaN, by name; NaN if there are none."""
+    known = ~xp.isnan(x)
+    ordered, number = xp.sort(xp.where(known, x, xp.inf)), xp.sum(known, dtype=xp.int32)
+    found = {}
+    for q in quantiles:
+        # For each number of values, the place of the quantile; in fractions, as 0.7 * 10 rounds.
+        places = [max(ceil(Fraction(str(q)) * n) - 1, 0) for n in range(x.size + 1)]
+        place = beside(number, np.array(places, np.int32))[number]
+        found[quantile_name(q)] = nan_where(number == 0, ordered[place])
+    return found
 
 
 def _first_greatest(x: DoubleFloat) -> jax.Array:
     """The index of the greatest number along the last axis, the first of equal ones, as a float."""
-    # The low parts decide between equal high parts.
+    return xp.argmax(_low_of_highest(x), -1).astype(x.dtype)
+
+
+def _greatest(x: DoubleFloat) -> DoubleFloat:
+    """The greatest number along the last axis."""
+    return DoubleFloat(xp.max(x.high, -1), xp.max(_low_of_highest(x), -1))
+
+
+def _low_of_highest(x: DoubleFloat) -> jax.Array:
+    """The low parts where the high part is the greatest along the last axis; elsewhere -inf."""
+    # They decide between equal high parts.
     highest = x.high == xp.max(x.high, -1, keepdims=True)
-    low = xp.where(highest, x.low, -xp.inf)
-    return xp.argmax(low, -1).astype(x.dtype)
+    return xp.where(highest, x.low, -xp.inf)
 
 
 def _entropy(share: DoubleFloat, routed: DoubleFloat, total: DoubleFloat) -> jax.Array:

@@ -120,7 +120,12 @@ def checked_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
 
 
 def percentiles(histogram: ValueHistogram, quantiles: Sequence[float]) -> dict[str, jax.Array]:
-    """Quantiles by name: "p50" for 0.5, "p99.9" for 0.999."""
+    """Quantiles by name."""
     values = histogram.quantile(tuple(quantiles))
+    return {quantile_name(q): values[i] for i, q in enumerate(quantiles)}
+
+
+def quantile_name(q: float) -> str:
+    """The name of a quantile in results: "p50" for 0.5, "p99.9" for 0.999."""
     # 12 digits, because 100 * q has rounding errors: 100 * 0.07 is 7.000000000000001.
-    return {f"p{100 * q:.12g}": values[i] for i, q in enumerate(quantiles)}
+    return f"p{100 * q:.12g}"

@@ -7,6 +7,7 @@ import pytest
 from scipy import special, stats
 
 import datarax
+from datarax import MetricInputError
 from datarax.metrics import ExpertLoad
 from tests.helpers import assert_same, update
 
@@ -256,3 +257,29 @@ def test_within_jit_and_scan(rng):
     got = run(ExpertLoad(4), ids).compute()
     assert_same(got["share"], counted(ids, 4) / ids.size, np.float32, ulps=1)
     assert_same(got["dropped"], (ids == 0).mean(), np.float32, ulps=1)
+
+
+def test_the_greatest_violation_and_its_quantiles_over_layers(rng):
+    layers, experts = 10, 8
+    counts = rng.integers(1, 50, (layers, experts))
+    counts[3] = 7  # an even load
+    counts[6] = 0  # no data
+    counts[8] = [0, 0, 0, 0, 0, 9, 0, 0]
+    ids = np.concatenate([np.repeat(np.arange(experts), row) for row in counts])
+    layer = np.repeat(np.arange(layers), counts.sum(1))
+    load = ExpertLoad(experts, num_layers=layers, quantiles=(0, 0.07, 0.7, 1)).update(
+        ids, layer=layer
+    )
+    want = np.array([row.max() / row.mean() - 1 if row.any() else np.nan for row in counts])
+    got = load.results()
+    np.testing.assert_allclose(got["max_violation"], want, rtol=1e-14)
+    assert got["max_violation"][[3, 8]].tolist() == [0, experts - 1]
+    known = want[~np.isnan(want)]
+    for name, q in (("p0", 0), ("p7", 0.07), ("p70", 0.7), ("p100", 1)):
+        value = np.quantile(known, q, method="inverted_cdf")
+        assert got[f"max_violation_{name}"] == pytest.approx(value, rel=1e-14)
+    # Without layers there are none; without data they are NaN.
+    assert not any("_p" in name for name in ExpertLoad(experts).update(ids).results())
+    assert np.isnan(load.reset().results()["max_violation_p100"])
+    with pytest.raises(MetricInputError, match="quantiles="):
+        ExpertLoad(4, num_layers=2, quantiles=(1.5,))
