@@ -106,8 +106,7 @@ class Barrier:
                 if all(reached == self.round for reached, _ in notes.values()) and not missing:
                     # At least the last process to arrive comes here. All processes have read the
                     # outcome of the round before this one, so that outcome can be deleted.
-                    said = judge({process: note for process, (_, note) in notes.items()})
-                    outcome = self._decide(said, deadline)
+                    outcome = self._judged(judge, notes, deadline)
                     if self.round:
                         self._call("key_value_delete", f"outcome/{self.round - 1}")
                 elif late:
@@ -122,6 +121,23 @@ class Barrier:
             with contextlib.suppress(_StoreError):
                 self._decide(f"{_LATE}process 0 does not answer; {gave_up}")
             raise
+
+    def _judged(
+        self,
+        judge: Callable[[dict[int, str]], str],
+        notes: dict[int, tuple[int, str]],
+        deadline: float,
+    ) -> str:
+        try:
+            said = judge({process: note for process, (_, note) in notes.items()})
+        except Exception:
+            # Where there is an outcome, others have gone on, and withdrawn or changed what they
+            # had published.
+            outcome = self._get(f"outcome/{self.round}", deadline)
+            if outcome is None:
+                raise
+            return outcome
+        return self._decide(said, deadline)
 
     def abort(self, why: str) -> None:
         """Ends this round for all processes, as this one will not arrive."""

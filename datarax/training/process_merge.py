@@ -31,6 +31,9 @@ def merge_processes(metric: M, *, timeout: float | None = None) -> M:
     merges them on the host, and sends the result to all. Each process sends its state and receives
     one, in messages of 1 MiB. What was sent is deleted from the store afterwards.
 
+    The result holds the data of all: read it, and go on with the metric of the process or with
+    `reset()`. If each process updates the result and merges again, its data counts once for each.
+
     A metric that was updated with global arrays, or has copies on devices of other processes, holds
     the data of all processes already. It is refused.
 

@@ -1,5 +1,7 @@
 """Real processes compare their arrays: what differs is named by its path and the processes."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ COUNT = 3
 TIMEOUT = 30.0
 
 
-def compare() -> dict[str, str]:
+def compare() -> dict[str, Any]:
     rank = jax.process_index()
     mesh = make_mesh("auto", {"data": COUNT})
     rows, _ = global_batch(np.full(1, rank, np.float32), mesh, "data")
@@ -52,7 +54,14 @@ def compare() -> dict[str, str]:
         "object": lambda: check_same({"rows": mesh}),
         "of one": lambda: check_same({"rows": mesh if odd else w}),
     }
-    said = {}
+    # A NumPy array in a jitted step: each process passes its own, and only a part of each counts.
+    own = np.full(COUNT, 1 + rank, np.float32)
+    apart = datarax.per_device(metrics.Sum(), mesh, "data")
+    counted = jax.block_until_ready(
+        jax.jit(lambda metric, x: metric.update(x))(apart, own)
+    ).results()
+    calls["lost"] = lambda: check_same(own)
+    said: dict[str, Any] = {"counted": counted}
     for name, call in calls.items():
         with pytest.raises(datarax.DataraxError) as error:
             call()
@@ -63,11 +72,12 @@ def compare() -> dict[str, str]:
 
 def test_arrays_that_differ_are_named_by_path_and_process():
     for rank, said in enumerate(processes.run(compare, COUNT)):
+        assert said["counted"] == 1 + 2 + 3, "one row of three on each process, without a word"
         plain = "the processes hold different arrays"
         assert said["value"].startswith(f"check_same: {plain}: x['w'][1] is float32[4] with the ")
         assert "on processes 0, 2 and float32[4] with the digest " in said["value"]
         assert said["value"].endswith("on process 1")
-        for name in ("NaN", "zero", "key", "replicated"):
+        for name in ("NaN", "zero", "key", "replicated", "lost"):
             assert plain in said[name]
         assert "float32[4] with" in said["dtype"]
         assert "float16[4] with" in said["dtype"]

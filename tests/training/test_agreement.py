@@ -309,6 +309,16 @@ def rounds():
     for i in range(100):
         said.append(barrier.wait(TIMEOUT, "hello", str(i), only_note))
         said.append(barrier.wait(TIMEOUT, "hello", f"other {rank}", lambda notes: notes[0]))
+    # One judges when the other has gone on, and has withdrawn what it had published.
+    barrier.publish("text", b"all" * 2**20, TIMEOUT)
+
+    def slowly(notes):
+        time.sleep(2.0 * rank)  # the other looks again who is there after 1 s
+        return str(len(barrier.published("text", 0)))
+
+    time.sleep(0.3 * rank)
+    said.append(barrier.wait(TIMEOUT, "hello", "", slowly))
+    barrier.withdraw()
     # Without waiting, as on accelerators.
     if rank == 0:
         barrier.arrive(TIMEOUT)
@@ -338,8 +348,9 @@ def test_a_barrier_holds_its_rounds_together():
     for said, before, after, beyond, keys, threads in processes.run(rounds, 2):
         assert said[:12] == ["[0, 1]"] * 12
         assert said[12:32] == [f"1 {i}" for i in range(20)]
-        assert said[32::2] == [str(i) for i in range(100)]
-        assert said[33::2] == ["other 0"] * 100
+        assert said[32:232:2] == [str(i) for i in range(100)]
+        assert said[33:232:2] == ["other 0"] * 100
+        assert said[232:] == [str(3 * 2**20)]
         assert before in (None, "process 1 of 2 has not reached it")
         assert after == "all processes have reached it, but these processes do not wait for it: 0"
         assert beyond == "processes 0, 1 of 2 have not reached it"

@@ -14,6 +14,7 @@ from datarax.distributed import check_same, global_batch
 from datarax.distributed.barrier import Barrier, barrier_of
 from tests import processes
 from tests.helpers import bits, draw, make_mesh
+from tests.io.kinds import Kept
 
 COUNT = 3
 TIMEOUT = 30.0
@@ -21,7 +22,7 @@ WORDS = ["a", "b", "c", "d", "é"]
 
 
 def several() -> datarax.Collection:
-    """Of each kind: sums, maxima, large bins, slices, windows, texts."""
+    """Of each kind: sums, maxima, large bins, slices, windows, rows, texts."""
     mean = metrics.Mean()
     return datarax.Collection(
         {
@@ -32,6 +33,7 @@ def several() -> datarax.Collection:
             "sliced": datarax.Sliced(mean, 3),
             "window": datarax.Window(metrics.Sum(), 2),
             "wer": metrics.WER().from_outputs(preds="texts", target="references"),
+            "kept": Kept(16).from_outputs(values="rows"),  # the first rows, as bfloat16
             "words": metrics.DistinctN().from_outputs(preds="texts"),
         }
     )
@@ -43,6 +45,7 @@ def batch_of(rng: np.random.Generator, size: int) -> dict[str, Any]:
     )
     return {
         "values": draw(rng, (size,)),
+        "rows": draw(rng, (size, 3)),
         "slices": rng.integers(0, 4, size).astype(np.int32),
         "texts": texts,
         "references": references,

@@ -73,17 +73,19 @@ def test_random_lives_lose_and_double_no_row(rng, tmp_path):
 
 
 def test_whatever_it_holds_moves_with_it(rng):
+    mean, largest, std, total = (each(on_invalid="exclude") for each in (Mean, Max, Std, Sum))
     metric = datarax.MultiTask(
         {
-            "all": datarax.Collection({"mean": Mean(), "max": Max(), "std": Std()}),
-            "window": datarax.Window(Sum(), 3),
-            "sliced": datarax.Sliced(Mean(), 3),
-            "resampled": datarax.Bootstrap(Sum(), 4, seed=1),
+            "all": datarax.Collection({"mean": mean, "max": largest, "std": std}),
+            "window": datarax.Window(total, 3),
+            "sliced": datarax.Sliced(mean, 3),
+            "resampled": datarax.Bootstrap(total, 4, seed=1),
         }
     )
     apart = per_device(metric, mesh_of(8), "data")
     for step in range(5):
         values = rng.integers(-999, 999, 8).astype(np.float32)
+        values[step] = np.nan  # is counted, and left out
         slices, index = rng.integers(0, 3, 8).astype(np.int32), np.arange(8) + 8 * step
         outputs = {name: {"values": values} for name in metric}
         outputs["sliced"] |= {"slices": slices}
@@ -96,8 +98,10 @@ def test_whatever_it_holds_moves_with_it(rng):
             assert bits(apart.merged().canonical()) == bits_before
         if step == 3:
             apart = per_device(apart, mesh_of(8), "data")  # where it has been
-    got, want = apart.results(), metric.results()
+    with pytest.warns(datarax.InvalidValuesWarning):
+        got, want = apart.results(), metric.results()
     assert got.keys() == want.keys()
+    assert got["all/mean/invalid"] == 5
     for name in want:
         np.testing.assert_allclose(got[name], want[name], rtol=1e-7 if "std" in name else 0)
 
@@ -109,6 +113,8 @@ def test_on_the_same_mesh_it_is_itself():
     assert per_device(mean, mesh_of(4, "rows"), "rows") is not mean
     step = jax.jit(lambda m: per_device(m, mesh_of(4), "data").update(jnp.arange(4.0)))
     assert step(mean).results() == 9 / 5
+    with jax.set_mesh(mesh_of(8)):  # another mesh that is set changes nothing
+        assert per_device(mean, mesh_of(2), "data").results() == 3.0
     # The constructor makes a new one, with the same data.
     assert datarax.PerDevice(mean, mesh_of(4), "data").results() == 3.0
 
