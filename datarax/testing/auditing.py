@@ -160,10 +160,9 @@ def audit(
     exception in the first call is raised; in a variation it is a change, as a missing number is.
 
     Rounding is measured: a difference of up to four times the spread over orders of one batch is no
-    change, nor one of `2 * sqrt(N)` epsilons. The spread counts up to `N` epsilons of the number or
-    of the data, because a larger one shows that the number depends on the order. The epsilon is
-    that of float64 if it covers the spread, else that of float32; a number or rows in half
-    precision add a few of their own.
+    change, nor one of `2 * sqrt(N)` epsilons of float32. The spread counts up to `N` epsilons of
+    the number or the data, as a larger one shows that the number depends on the order. A number
+    or rows in half precision add a few epsilons of their own.
 
     Args:
         procedure: `procedure(batches)` takes a list of batches and returns a dict of what it logs:

@@ -9,7 +9,8 @@ import numpy as np
 
 from datarax.testing.rows import Rows
 
-DOUBLE, SINGLE = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
+SINGLE = float(np.finfo(np.float32).eps)
+"""The epsilon of float32, in which JAX computes and most totals are kept."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,13 @@ def measure_rounding(
     """The rounding of a number, by its values for several orders of the rows of one batch.
 
     The absolute part is four times the spread of these values, at most `n * epsilon * scale` for
-    `n` rows: with the epsilon of float64 if that covers the spread, else with that of float32. The
-    scale is the magnitude of the number or of the rows' floats, as the terms of a sum may cancel.
-    A number or rows in half precision also explain a spread of a few of its units, not of `n`, as
-    a correct sum of them is not rounded at each addition.
+    `n` rows and the epsilon of float32. The scale is the magnitude of the number or of the rows'
+    floats, as the terms of a sum may cancel. A number or rows in half precision also explain a
+    spread of a few of its units, not of `n`: a correct sum of them does not round each addition.
 
-    Equal values of few orders say little: they are often equal by chance. So the relative part is
-    at least `2 * sqrt(n)` epsilons, which is what the roundings of a sum come to, and one rounding
-    in the dtype of the number.
+    The values of a few orders are often equal by chance, and what is float64 in one batch may be
+    added up in float32. So the relative part is at least `2 * sqrt(n)` epsilons, which is what the
+    roundings of a sum come to, and one rounding in the dtype of the number.
     """
     n, value = len(rows), as_double(first)
     floats = [x for x in rows.columns.values() if is_float(x)]
@@ -68,11 +68,11 @@ def measure_rounding(
     with np.errstate(invalid="ignore"):  # infinity minus infinity
         spread = np.max([abs(x - value) for x in same] or [np.zeros(value.shape)], axis=0)
     spread = np.nan_to_num(spread, posinf=0.0)
-    halves = {eps for x in (first, *floats) if (eps := epsilon(x)) > SINGLE}
-    units = [(n * DOUBLE, DOUBLE), (n * SINGLE, SINGLE), *((4 * eps, SINGLE) for eps in halves)]
-    explained = [unit for unit in units if spread.any() and (spread <= unit[0] * scale).all()]
-    most, eps = (explained or [(n * SINGLE, SINGLE)])[0]
-    relative = max(2 * math.sqrt(n) * eps, epsilon(first))
+    most = n * SINGLE
+    for eps in {epsilon(x) for x in (first, *floats)}:
+        if eps > SINGLE and (spread <= 4 * eps * scale).all():
+            most = max(most, 4 * eps)
+    relative = max(2 * math.sqrt(n) * SINGLE, epsilon(first))
     return Rounding(np.minimum(4 * spread, most * scale), relative)
 
 

@@ -346,7 +346,7 @@ def test_a_procedure_may_donate_what_it_gets(rng):
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_rounding_is_no_change(rng, offset, scale):
     x = scale * (rng.normal(size=200) + offset)
-    batch = {"x": x.astype(np.float32), "y": x}
+    batch = {"x": x.astype(np.float32)}
 
     def procedure(batches):
         one, total, count = np.float32(1), np.float32(0), 0
@@ -354,8 +354,7 @@ def test_rounding_is_no_change(rng, offset, scale):
             for value in b["x"]:  # a running total, which rounds at each addition
                 total += value * one
             count += len(b["x"])
-        double = sum(b["y"].sum() for b in batches)
-        return {"mean": total / np.float32(count), "text": float(total) / count, "double": double}
+        return {"mean": total / np.float32(count), "text": float(total) / count}
 
     report = audit(procedure, batch)
     report.raise_if_changed()
@@ -365,7 +364,7 @@ def test_rounding_is_no_change(rng, offset, scale):
 
 
 def test_an_error_above_rounding_is_a_change(rng):
-    batch = {"x": rng.normal(size=500)}
+    batch = {"x": rng.normal(size=64)}
 
     def procedure(batches):
         x = np.concatenate([b["x"] for b in batches])
@@ -373,12 +372,10 @@ def test_an_error_above_rounding_is_a_change(rng):
             "float32": np.float32(1 + 1e-5 * (len(batches) - 1)),
             "integer": 2**60 + len(batches),
             "order": x[0],
-            # Each addition rounds, so the spread shows that all is done in double precision.
-            "double": sum(x.tolist()) * (1 + 1e-9 * len(batches)),
         }
 
     report = audit(procedure, batch)
-    assert {each.name for each in report.changes} == {"float32", "integer", "order", "double"}
+    assert {each.name for each in report.changes} == {"float32", "integer", "order"}
     order = [each for each in report.changes if each.name == "order"]
     assert {each.cause for each in order} == {"depends on order"}
 
