@@ -1,0 +1,196 @@
+"""The examples of trainers: what they print before and after, against NumPy in float64."""
+
+import contextlib
+import io
+import re
+import runpy
+
+import jax
+import numpy as np
+import pytest
+import scipy.special
+
+from tests.operations import traced
+from tests.test_layers import ROOT
+
+PAGE = (ROOT / "docs/trainers.md").read_text()
+NAMES = {path.stem for path in (ROOT / "examples/trainers").glob("*.py")}
+
+
+def run(name):
+    """What an example printed, by the words before the number; and its variables."""
+    out = io.StringIO()
+    usual = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
+    with usual[0], usual[1], contextlib.redirect_stdout(out):
+        variables = runpy.run_path(str(ROOT / "examples/trainers" / f"{name}.py"))
+    lines = (line.rpartition(" ") for line in out.getvalue().splitlines())
+    return {words: float(number) for words, _, number in lines}, variables
+
+
+def agree(printed, want, rel=2e-6):
+    """All that was printed with these words is as wanted."""
+    for phase in ("before", "after"):
+        got = {n.removeprefix(f"{phase} "): x for n, x in printed.items() if n.startswith(phase)}
+        assert got == {n: pytest.approx(x, rel=rel, abs=1e-6) for n, x in want[phase].items()}
+
+
+def costs_are_those_of_the_page(name, before, after):
+    """The page has the operations of both steps, and the arrays that they return."""
+    usual = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
+    with usual[0], usual[1]:
+        found = [
+            number
+            for function, args in (before, after)
+            for number in (
+                len(traced(function, args)),
+                len(jax.tree.leaves(jax.eval_shape(function, *args))),
+            )
+        ]
+    (row,) = re.findall(rf"^\| {name} \|(.*)\|$", PAGE, re.MULTILINE)
+    on_page = [int(cell) for cell in row.split("|")]
+    # The page is of one version of JAX; others trace a few operations more or less.
+    assert found == on_page or (
+        jax.__version__ != "0.10.2" and found == pytest.approx(on_page, rel=0.25)
+    ), found
+
+
+def of_tokens(logits, targets):
+    """The losses of tokens."""
+    log_z = scipy.special.logsumexp(logits, -1)
+    return log_z - np.take_along_axis(logits, np.maximum(targets, 0)[..., None], -1)[..., 0]
+
+
+def test_maxtext():
+    printed, v = run("maxtext")
+    embed, head = (np.float64(v["params"][name]) for name in ("embed", "head"))
+    tokens, window = v["tokens"], v["WINDOW"]
+    hidden, targets = embed[tokens[..., :-1]], tokens[..., 1:]
+    some = targets != 0
+    losses = np.where(some, of_tokens(hidden @ head, targets), 0).sum((2, 3))
+    counts, balance = some.sum((2, 3)), np.square(hidden).mean((2, 3, 4))
+    want = {"before": {}, "after": {}}
+    for start in range(0, v["STEPS"], window):
+        x, n, b = (each[start : start + window] for each in (losses, counts, balance))
+        key = f"{start + window} learning"
+        want["before"] |= {
+            f"{key}/loss": (x.sum(1) / n.sum(1)).mean(),
+            f"{key}/moe_lb_loss": b.sum(1).mean(),  # as many times as there are micro-batches
+            f"{key}/total_weights": n.sum(1).mean(),
+        }
+        want["after"] |= {
+            f"{key}/loss": x.sum() / n.sum(),
+            f"{key}/moe_lb_loss": b.mean(),
+            f"{key}/total_weights": n.sum(),
+        }
+    agree(printed, want)
+    metrics = v["metrics"]
+    args = v["params"], tokens[0]
+    costs_are_those_of_the_page(
+        "MaxText", (v["before"], args), (v["after"], (args[0], metrics, args[1]))
+    )
+
+
+def test_tunix():
+    printed, v = run("tunix")
+    x = {name: np.float64(value) for name, value in v["batches"].items()}
+    mask, rewards = x["mask"] > 0, x["rewards"].reshape(-1, v["PROMPTS"], v["ANSWERS"])
+    std = rewards.std(-1, ddof=1)
+    scale = std[..., None] + 1e-4
+    advantage = ((rewards - rewards.mean(-1, keepdims=True)) / scale).reshape(mask.shape[:-1])
+    ratio, d = np.exp(x["new"] - x["old"]), x["reference"] - x["new"]
+    a = advantage[..., None]
+    each = {
+        "loss": -np.minimum(ratio * a, np.clip(ratio, 0.8, 1.2) * a),
+        "kl": np.expm1(d) - d,
+        "clipped": (ratio < np.float32(0.8)) | (ratio > np.float32(1.2)),
+    }
+    sums = {name: np.where(mask, y, 0).sum((2, 3)) for name, y in each.items()}
+    counts = mask.sum((2, 3))
+    pooled = {name: y.sum() / counts.sum() for name, y in sums.items()}
+    want = {
+        "before": {
+            "loss": (sums["loss"].sum(1) / counts.sum(1)).mean(),
+            "kl": (sums["kl"] / counts).mean(),
+            "clipped": (sums["clipped"] / counts).mean(),
+        },
+        "after": {
+            "loss": pooled["loss"],
+            "tokens/kl": pooled["kl"],
+            "tokens/clipped": pooled["clipped"],
+            "rewards/mean": rewards.mean(),
+            "rewards/std": std.mean(),
+            "rewards/zero_share": (std == 0).mean(),
+        },
+    }
+    agree(printed, want, rel=2e-5)
+    batch = jax.tree.map(lambda y: y[0], v["batches"])
+    costs_are_those_of_the_page(
+        "Tunix", (v["before"], (batch,)), (v["after"], (v["metrics"], batch))
+    )
+
+
+def test_axlearn():
+    printed, v = run("axlearn")
+    loss, rows = np.float64(v["seen"]), np.float64(v["rows"])
+    mean = (loss * rows).sum() / rows.sum()
+    # The running mean of float32 is off in its fifth digit.
+    assert abs(printed["before loss"] / mean - 1) > 2e-5
+    assert printed["after loss"] == pytest.approx(mean, abs=1e-9)
+    assert printed["before least"] == printed["after least"] == pytest.approx(loss.min(), abs=1e-9)
+    args = v["seen"], v["rows"]
+    costs_are_those_of_the_page("AXLearn", (v["before"], args), (v["after"], (v["metrics"], *args)))
+
+
+def test_scenic():
+    printed, v = run("scenic")
+    logits, labels, mask = np.float64(v["logits"]), v["labels"], v["mask"]
+    log_probs = scipy.special.log_softmax(logits, -1)
+    each = {
+        "loss": of_tokens(logits, labels),
+        "accuracy": logits.argmax(-1) == labels,
+        "entropy": -(np.exp(log_probs) * log_probs).sum(-1),
+    }
+    counts = mask.sum(1)
+    sums = {name: np.where(mask, x, 0).sum(1) for name, x in each.items()}
+    want = {
+        "before": {name: (x / counts).mean() for name, x in sums.items()},
+        "after": {name: x.sum() / counts.sum() for name, x in sums.items()},
+    }
+    agree(printed, want)
+    batch = v["batch"]
+    before, after = v["before"].lower(*batch), v["after"].lower(v["metrics"], *batch)
+    assert "all-reduce" in before.compile().as_text()
+    assert "all-reduce" not in after.compile().as_text()
+    costs_are_those_of_the_page(
+        "Scenic", (v["before"], batch), (v["after"], (v["metrics"], *batch))
+    )
+
+
+def test_easydel():
+    printed, v = run("easydel")
+    logits, labels = np.float64(v["logits"]), v["labels"]
+    valid = labels >= 0
+    counts = valid.sum((2, 3))
+    each = {
+        "loss": of_tokens(logits, labels),
+        "z_loss": 1e-4 * np.square(scipy.special.logsumexp(logits, -1)),
+        "accuracy": logits.argmax(-1) == labels,
+    }
+    sums = {name: np.where(valid, x, 0).sum((2, 3)) for name, x in each.items()}
+    greatest = logits.max((2, 3, 4))
+    want = {
+        "before": {name: (x / counts).mean() for name, x in sums.items()}
+        | {"weight_sum": counts.mean(), "max_logit": greatest.mean()},
+        "after": {name: x.sum() / counts.sum() for name, x in sums.items()}
+        | {"weight_sum": counts.sum(), "max_logit": greatest.max()},
+    }
+    agree(printed, want, rel=2e-5)
+    batch = v["logits"][0], v["labels"][0]
+    costs_are_those_of_the_page(
+        "EasyDeL", (v["before"], batch), (v["after"], (v["metrics"], *batch))
+    )
+
+
+def test_the_page_has_every_example():
+    assert {f"test_{name}" for name in NAMES} <= globals().keys()
+    assert set(re.findall(r'--8<-- "examples/trainers/(.*)\.py"', PAGE)) == NAMES
