@@ -108,6 +108,9 @@ class AsyncMetricCollector:
     windows in the same order. Before the first window, they check that they hold the same metrics.
     If a process fails or leaves its block, all processes that wait for it raise an error.
 
+    A metric may move to another mesh by `per_device`, between windows or within one; on several
+    processes, on all of them. They then compare their metrics again.
+
     One thread schedules windows. Any threads may read them, also while another one leaves the
     block: each window goes to one of them. A process that was forked from this one has no copy of
     the thread: there the collector raises an error, and you make another one.

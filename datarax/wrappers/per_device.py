@@ -215,14 +215,14 @@ class PerDevice(Metric):
         refuse_donated(self)
         here, there = _processes_of(self.mesh), _processes_of(mesh)
         restored = (
-            "restore the last checkpoint on the new mesh: datarax.io.restore(path, "
+            "restore a checkpoint on the new mesh: datarax.io.restore(path, "
             "like=datarax.per_device(<the metric without data>, mesh, axis_names))"
         )
         if new := sorted({*there} - {*here}):
             raise NotAddressableError(
                 f"{name}: the copies are on devices of the processes {here}, and the new mesh also "
-                f"has devices of {new}, which do not hold them; save "
-                f"the metric with datarax.io.save, and {restored}"
+                f"has devices of {new}, which do not hold them; save the metric with "
+                f"datarax.io.save, and {restored}"
             )
         try:
             return fetched(self.merged())
@@ -230,8 +230,8 @@ class PerDevice(Metric):
             raise
         except (RuntimeError, ValueError) as error:  # of the runtime; on CPU, a ValueError
             raise NotAddressableError(
-                f"{name}: the copies on the old mesh cannot be read, as by a device or a process "
-                f"that is gone ({error}); {restored}"
+                f"{name}: the copies on the old mesh cannot be read: {error}. If a device or a "
+                f"process is gone, {restored}"
             ) from error
 
     @property

@@ -211,6 +211,8 @@ def over_processes() -> dict[str, Any]:
     if rank < 2:
         sum_of = updated(sum_of, 5, fewer)  # 5 + 6
     attempt("fewer", sum_of.results)
+    if rank == 2:
+        processes.mark(said["fewer"][1])
     attempt("more", lambda: per_device(sum_of, all_of_them, "data").results())
     sum_of = updated(per_device(Sum(), all_of_them, "data"), 1)
     sum_of.results()
@@ -224,6 +226,7 @@ def test_it_moves_to_fewer_processes_and_says_what_it_cannot():
     with processes.kept(over_processes, 3, timeout=60) as group:
         for rank in range(3):
             group.await_mark(rank, "before the kill")
+        (without, _) = group.marks(2)
         for rank in (1, 2):
             group.kill(rank)
         group.tell(0, "go on")
@@ -232,6 +235,9 @@ def test_it_moves_to_fewer_processes_and_says_what_it_cannot():
     said = outcome.value
     assert said["windows"] == [(0, 6.0), (1, 39.0), (2, 9.0)]
     assert said["fewer"] == 17.0
+    assert without.endswith(
+        "no device of the mesh, so it cannot read the metric; read it on the processes [0, 1]"
+    )
     kind, text = said["apart"]
     assert kind == "ConfigurationMismatchError"
     assert "Sum[per_device axes] is " in text
