@@ -10,7 +10,7 @@ from datarax._checks import x64_enabled
 from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.algebra.pytrees import Leaf
+from datarax.algebra.row_merge import RowTerms
 from datarax.algebra.state import State
 from datarax.algebra.state_dicts import Parts
 from datarax.numerics.scaled_double import ScaledDouble
@@ -21,8 +21,9 @@ class LeafState(State):
 
     A subclass declares its configuration like any `State`, and its arrays with `state()`. It must
     define five methods: `empty`, `combine`, `canonical`, `to_mesh` and `from_mesh`. A class that
-    lacks one raises a `TypeError` when it is defined. What else it can do is a further base, with
-    methods of its own: `Positioned`, `CountsUpdates` or `MergesRows`.
+    lacks one raises a `TypeError` when it is defined. If an update adds terms of single rows to it,
+    it defines `by_row`, too. What else it can do is a further base, with methods of its own:
+    `Positioned` or `CountsUpdates`.
 
     Example:
         >>> from datarax.statistics import LeafState
@@ -37,8 +38,6 @@ class LeafState(State):
 
     holds_arrays: ClassVar[bool] = True
     is_extreme: ClassVar[bool] = False  # type: ignore[assignment]
-    rowwise: ClassVar[bool] = True
-    """True if a state may be made for each row of a batch: it is small, and so is its update."""
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: bool) -> None:
         super().__init_subclass__(**kwargs)
@@ -95,17 +94,13 @@ class LeafState(State):
         """The sums of floats that are finite unless they overflow: no summand is infinite."""
         return []
 
-    def for_row(self) -> Leaf:
-        """What takes the place of the empty state in an update with one row: see `MergesRows`."""
-        return self.emptied()
+    def by_row(self, rows: int) -> RowTerms | None:
+        """What takes the place of the empty state in an update that keeps so many rows apart.
 
-    def by_row(self, rows: int) -> Leaf:
-        """What takes the place of the empty state in an update that keeps rows apart.
-
-        Its arrays have a last axis of `rows`. By default the state as it is, which adds the rows
-        up.
+        None if its terms are not those of single rows. Of a state that has such terms, `combine`
+        also merges stacked states, whose arrays have a leading axis.
         """
-        return self
+        return None
 
     def emptied(self) -> Self:
         # A stacked state (for example, one copy per device) stays stacked: its arrays have leading

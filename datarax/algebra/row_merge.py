@@ -1,18 +1,24 @@
-"""Merges the states of many rows into stacked states: by place, by repetition, or both."""
+"""The terms of the rows of a batch, added to stacked states: by place, by repetition, or both.
+
+An update adds terms to its states, each of one row. If the states keep rows apart, their terms are
+known one by one after one update of the whole batch. Slices, replicas and intervals are these
+terms, added by place.
+"""
 
 import math
-from abc import abstractmethod
 from collections.abc import Generator, Sequence
-from typing import NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import jax
+import numpy as np
 from jax.typing import DTypeLike
 
 from datarax._typing import PyTree
-from datarax._xp import at, lax, vmap, xp
-from datarax.algebra.pytrees import Leaf, Tree
+from datarax._xp import at, lax, on_host, xp
+from datarax.algebra.pytrees import Leaf
 from datarax.distributed.merge_ops import worst
-from datarax.numerics.double_float import DoubleFloat, concatenate, has_float64
+from datarax.numerics.double_float import DoubleFloat, concatenate, is_one
+from datarax.numerics.sums import split_for_sum
 
 Numbers = jax.Array | DoubleFloat
 
@@ -28,6 +34,9 @@ class Target(NamedTuple):
     places: int
     counts: jax.Array | None = None
     """How often each row counts in each replica, (rows, replicas) int32; None: once."""
+    counts_invalid: bool = True
+    """False if states do not count what cannot be used: it is known of the data, and need not be of
+    each replica."""
 
     @property
     def replicas(self) -> int:
@@ -45,90 +54,105 @@ class Target(NamedTuple):
         both = self.place * xp.uint32(places) + inner
         # A row that is used nowhere gets the place past the last one, and is left out.
         end = self.places * places
-        return Target(xp.where(used, both, xp.uint32(end)), end, self.counts)
+        return self._replace(place=xp.where(used, both, xp.uint32(end)), places=end)
 
-    def of_rows(self, bounds: jax.Array) -> jax.Array:
-        """For each row, the reply to "bound" at its place."""
-        return xp.take(bounds[: self.places], self.place, 0, mode="clip")
+    def of_rows(self, known: Any) -> Any:
+        """For each row, as the last axis, the reply to "bound" or "total" at its place."""
+
+        def taken(x: jax.Array) -> jax.Array:
+            at_place = xp.take(x[: self.places], self.place, 0, mode="clip")
+            return xp.moveaxis(at_place, 0, -1)
+
+        return known.map(taken) if isinstance(known, DoubleFloat) else taken(known)
 
     def folded(self, how: str, x: jax.Array) -> jax.Array:
-        """The sums, maxima or upper bounds of rows for each state: see `Packed`."""
+        """The sums, maxima, upper bounds or totals of rows (K, rows) for each state: see `Packed`.
+
+        Of shape (size, K).
+        """
         if self.counts is None:
-            return _scattered(how, x, self.place, self.places)
-        if how == "bound":  # of all rows at the place, so that it is the same in all replicas
-            bound = _scattered("max", x, self.place, self.places)
-            return xp.broadcast_to(bound, (self.replicas, *bound.shape)).reshape(-1, *x.shape[1:])
-        rows = x.reshape(len(x), math.prod(x.shape[1:]))
+            return _scattered("max" if how in _MAXIMA else "sum", x, self.place, self.places)
+        if how in ("bound", "total"):  # of all rows at the place: the same in all replicas
+            known = self._replace(counts=None).folded(how, x)
+            return xp.tile(known, (self.replicas, 1))
         # One state in each replica: the sums are a product of matrices, and need no scatter.
         if how == "sum" and self.places == 1:
-            counts = xp.where((self.place == 0)[:, None], self.counts, 0)
-            return _product(counts, rows).reshape(self.replicas, *x.shape[1:])
-        counts = self.counts[:, :, None]
+            return _product(xp.where((self.place == 0)[:, None], self.counts, 0), x)
+        counts = self.counts.T[None]
         if how == "sum":
-            repeated = counts.astype(x.dtype) * rows[:, None]
+            repeated = x[:, None] * counts.astype(x.dtype)
         else:
-            repeated = xp.where(counts > 0, rows[:, None], worst("max", x.dtype))
+            repeated = xp.where(counts > 0, x[:, None], worst("max", x.dtype))
+        # (K, replicas, rows) is folded to (places, K, replicas).
+        repeated = repeated.reshape(len(x) * self.replicas, x.shape[1])
         table = _scattered(how, repeated, self.place, self.places)
-        return xp.swapaxes(table, 0, 1).reshape(-1, *x.shape[1:])
+        table = table.reshape(self.places, len(x), self.replicas)
+        return xp.moveaxis(table, 2, 0).reshape(self.size, len(x))
+
+
+_MAXIMA = "max", "bound"
 
 
 class Packed(NamedTuple):
-    """What a state asks for: sums, maxima, or upper bounds of rows, for each stacked state.
+    """What terms ask for: sums, maxima, bounds or totals of rows, for each stacked state.
 
-    The reply is an array of the same dtype with a leading axis of states, or a double-float. A
-    state without rows has the sum 0, and as the maximum the least number of the dtype. A bound is
-    at least the maximum, and not of those rows alone that count.
+    The reply is an array of the same dtype, or a double-float, with a leading axis of states and
+    without that of rows. A state without rows has the sum 0, and as the maximum the least number of
+    the dtype. A bound is at least the maximum, and not of those rows alone that count. So is a
+    total: the sum of all rows at the place, each once.
     """
 
     how: str
-    """"sum", "max" or "bound"."""
+    """"sum", "max", "bound" or "total"."""
     rows: Numbers
-    """Integers, or double-floats whose parts are one array; with a leading axis of rows. The sums
-    of up to 2**16 rows do not overflow, or may wrap."""
+    """Integers, or double-floats whose parts are one array; with a last axis of rows. The sums of
+    up to 2**16 rows do not overflow, or may wrap."""
 
 
 Merging = Generator[Packed, PyTree, Leaf]
-"""Asks for what a state must know, and returns the merged states. See `merge_rows`."""
+"""Asks for what must be known of the terms, and returns the states. See `merge_rows`."""
 
 
-class MergesRows:
-    """A leaf state that merges the states of many rows at once, also of rows that are repeated.
+class RowTerms:
+    """What takes the place of a leaf state in an update that keeps the rows of a batch apart.
 
-    Of other states, the rows are merged in pairs, and each counts once.
+    Most are a leaf state with a last axis of rows, whose update sums nothing over them. Without any
+    term, its arrays are of shape ().
     """
 
+    row_axis: ClassVar[int] = -1
+    """The axis of rows of each array."""
+
     @property
-    @abstractmethod
-    def repeats(self) -> bool:
-        """True if `with_rows` may count a row several times."""
+    def num_rows(self) -> int | None:
+        """The number of rows; None if no term has been added."""
+        raise TypeError(f"{type(self).__name__} does not define num_rows")
 
-    @abstractmethod
-    def with_rows(self, rows: Leaf, target: Target) -> Generator[Packed, PyTree, Self]:
-        """Stacked states, with the states of several rows merged into them.
+    def added_to(self, stacked: Leaf, target: Target) -> Merging:
+        """Adds the terms to stacked states, each of whose arrays has a leading axis of states."""
+        raise TypeError(f"{type(self).__name__} does not define added_to()")
 
-        Every array of `self` has a leading axis of states, and every array of `rows` one of rows.
-        A generator: it asks for what it must know, and returns the states. See `merge_rows`.
-
-        Args:
-            rows: what `for_row` has become in the update of each row.
-            target: where each row goes.
-        """
+    def as_state(self) -> Leaf:
+        """The terms as a state with a last axis of rows, for formulas."""
+        return self
 
 
-def may_repeat(state: Leaf) -> bool:
-    """True if a row may count several times in a leaf state."""
-    return isinstance(state, MergesRows) and state.repeats
+def rows_last(x: jax.Array) -> jax.Array:
+    """The array with its first axis, of rows, as the last one."""
+    return xp.moveaxis(x, 0, -1) if x.ndim > 1 else x
 
 
-def merge_rows(states: Sequence[Leaf], rows: Sequence[Leaf | None], target: Target) -> list[Leaf]:
-    """For each of several leaf states, stacked, the merge with its states of rows.
+def merge_rows(
+    states: Sequence[Leaf], terms: Sequence[RowTerms | None], target: Target
+) -> list[Leaf]:
+    """For each of several leaf states, stacked, the same with the terms of rows added.
 
-    All states are asked at once, so that there is one scatter for the maxima of all states, and
-    one for the sums: a scatter takes a time for each row, whatever the length of the row.
+    All are asked at once, so that there is one scatter for the maxima of all states, and one for
+    the sums: a scatter takes a time for each row, whatever the length of the row.
 
     Args:
         states: the leaf states; their arrays have a leading axis of `target.size`.
-        rows: for each, the states of the rows; None leaves a state as it is.
+        terms: for each, the terms of the rows; None leaves a state as it is.
         target: where each row goes.
     """
     merged = list(states)
@@ -141,14 +165,12 @@ def merge_rows(states: Sequence[Leaf], rows: Sequence[Leaf | None], target: Targ
             running.pop(i, None)
             merged[i] = end.value
 
-    for i, (state, row) in enumerate(zip(states, rows, strict=True)):
-        if isinstance(state, MergesRows) and row is not None:
-            advance(i, state.with_rows(row, target), None)
-        elif row is not None:
-            merged[i] = merged_in_pairs(state, row, target)
+    for i, (state, each) in enumerate(zip(states, terms, strict=True)):
+        if each is not None:
+            advance(i, each.added_to(state, target), None)
     while running:
-        # Sums come last, because what is added up may depend on bounds.
-        how = min((asked.how for _, asked in running.values()), key=("bound", "max", "sum").index)
+        # Sums come last, because what is added up may depend on bounds and totals.
+        how = min((asked.how for _, asked in running.values()), key=_ORDER.index)
         chosen = [i for i, (_, asked) in running.items() if asked.how == how]
         replies = _replies(how, [running[i][1].rows for i in chosen], target)
         for i, reply in zip(chosen, replies, strict=True):
@@ -156,77 +178,79 @@ def merge_rows(states: Sequence[Leaf], rows: Sequence[Leaf | None], target: Targ
     return merged
 
 
+_ORDER = "bound", "total", "max", "sum"
+
+
 def _replies(how: str, arrays: list[PyTree], target: Target) -> list[Numbers]:
     # float64 holds integers of 32 bits and their sums, and double-floats of float32.
-    narrow = [i for i, x in enumerate(arrays) if has_float64() and x.dtype.itemsize <= 4]
+    narrow = [i for i, x in enumerate(arrays) if x.dtype.itemsize <= 4 and is_one(x, np.float32)]
     replies: dict[int, Numbers] = {
-        i: target.folded(how, x) for i, x in enumerate(arrays) if i not in narrow
+        i: _of_pairs(how, x, target) if isinstance(x, DoubleFloat) else _reply(how, x, target)
+        for i, x in enumerate(arrays)
+        if i not in narrow
     }
     if narrow:
         columns = [DoubleFloat.of(arrays[i], xp.float32) for i in narrow]
-        packed = concatenate([x.reshape(x.shape[0], math.prod(x.shape[1:])) for x in columns], -1)
+        flat = [_flat(x) for x in columns]
+        packed = concatenate(flat) if len(flat) > 1 else flat[0]
         whole = packed.map(lambda x: target.folded(how, x))
         start = 0
-        for i, column in zip(narrow, columns, strict=True):
-            end = start + math.prod(column.shape[1:])
-            part = whole[:, start:end].reshape(target.size, *column.shape[1:])
+        for i, column, rows in zip(narrow, columns, flat, strict=True):
+            end = start + rows.shape[0]
+            part = whole[:, start:end].reshape(target.size, *column.shape[:-1])
             is_double = isinstance(arrays[i], DoubleFloat)
             replies[i] = part if is_double else part.to_integer(arrays[i].dtype)
             start = end
     return [replies[i] for i in range(len(arrays))]
 
 
-def _scattered(how: str, x: jax.Array, place: jax.Array, places: int) -> jax.Array:
-    if how == "sum":
-        return at(xp.zeros((places, *x.shape[1:]), x.dtype))[place].add(x, mode="drop")
-    return at(xp.full((places, *x.shape[1:]), worst("max", x.dtype)))[place].max(x, mode="drop")
+def _reply(how: str, x: jax.Array, target: Target) -> jax.Array:
+    return target.folded(how, _flat(x)).reshape(target.size, *x.shape[:-1])
+
+
+def _flat(x: Any) -> Any:
+    """An array of shape (..., rows) as one of (K, rows)."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _of_pairs(how: str, x: DoubleFloat, target: Target) -> DoubleFloat:
+    """The sums of double-floats that are pairs."""
+    # A sum of floats would absorb small ones. Those of the upper parts are exact.
+    upper, lower = split_for_sum(x.high, (x.ndim - 1,))
+    return DoubleFloat.of(_reply(how, upper, target)) + _reply(how, lower + x.low, target)
+
+
+def _scattered(how: str, x: PyTree, place: PyTree, places: int) -> Any:
+    """The sum or the maximum of each row of an array (K, N) at each place: (places, K)."""
+    if how == "max":
+        empty = xp.full((places, len(x)), worst("max", x.dtype))
+        if on_host(x, place):
+            columns = zip(empty.T, x, strict=True)
+            return np.stack([at(column)[place].max(y) for column, y in columns], -1)
+        return at(empty)[place].max(x.T, mode="drop")
+    if on_host(x, place) and x.dtype == np.float64:
+        # Rows that are left out are counted past the end.
+        end = np.minimum(place, places).astype(np.intp)
+        return np.array([np.bincount(end, y, places + 1)[:places] for y in x]).T
+    if on_host(x, place):
+        empty = np.zeros((len(x), places), x.dtype)
+        return np.stack([at(column)[place].add(y) for column, y in zip(empty, x, strict=True)], -1)
+    return at(xp.zeros((places, len(x)), x.dtype))[place].add(x.T, mode="drop")
 
 
 _FEW_COLUMNS = 8
 
 
 def _product(counts: jax.Array, rows: jax.Array) -> jax.Array:
-    """The sums of rows (N, K), each as often as it counts: (replicas, K)."""
+    """The sums of rows (K, N), each as often as it counts: (replicas, K)."""
 
     def product(dtype: DTypeLike) -> jax.Array:
         a, b = rows.astype(dtype), counts.astype(dtype)
-        return xp.matmul(a.T, b, precision=lax.Precision.HIGHEST).T.astype(rows.dtype)
+        return xp.matmul(a, b, precision=lax.Precision.HIGHEST).T.astype(rows.dtype)
 
-    if rows.dtype != xp.float64 or rows.shape[1] <= _FEW_COLUMNS:
+    if rows.dtype != xp.float64 or len(rows) <= _FEW_COLUMNS:
         return product(rows.dtype)
     # Products of small whole numbers are exact in float32, and so are their sums.
     top = xp.max(xp.abs(rows), initial=0) * xp.max(xp.sum(counts, 0)).astype(rows.dtype)
     fits = (top < 2**24) & xp.all(rows == xp.round(rows))
     return lax.cond(fits, lambda: product(xp.float32), lambda: product(xp.float64))
-
-
-def merged_in_pairs(stacked: Tree, rows: Tree, target: Target) -> Tree:
-    """The merge of stacked states with those of rows, by the `combine` of the state alone.
-
-    Each row counts once.
-    """
-    order = xp.argsort(target.place)
-    place, size = target.place[order], target.place.size
-    rows = jax.tree.map(lambda x: xp.asarray(x)[order], rows)
-    index = xp.arange(size, dtype=xp.int32)
-    combine = vmap(lambda a, b: a.combine(b))
-
-    def chosen(mask: jax.Array, a: Tree, b: Tree) -> Tree:
-        def one(x: jax.Array, y: jax.Array) -> jax.Array:
-            return xp.where(lax.expand_dims(mask, range(1, x.ndim)), x, y)
-
-        return jax.tree.map(one, a, b)
-
-    def double(k: jax.Array, rows: Tree) -> Tree:
-        # Each row holds the merge of up to 2**k rows: itself and those before it, at its place.
-        before = index - (xp.int32(1) << k)
-        same = (before >= 0) & (place[before] == place)
-        merged = combine(jax.tree.map(lambda x: x[before], rows), rows)
-        return chosen(same, merged, rows)
-
-    rounds = xp.int32(max(size - 1, 0).bit_length())
-    rows = lax.fori_loop(xp.int32(0), rounds, double, rows)
-    # The last row at a place holds the merge of all.
-    last = at(xp.full(target.places, -1, xp.int32))[place].max(index, mode="drop")
-    merged = combine(stacked, jax.tree.map(lambda x: x[last], rows))
-    return chosen(last >= 0, merged, jax.tree.map(xp.asarray, stacked))

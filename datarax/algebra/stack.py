@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from operator import is_
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from datarax._typing import PyTree, Structure
 from datarax._xp import is_traced, lax, on_host, vmap, xp
 from datarax.algebra.device_merge import CountsUpdates, Positioned, asked_by, reached_by
 from datarax.algebra.fields import state
-from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
+from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
 from datarax.algebra.state_dicts import Parts
 from datarax.distributed.merge_ops import shared
@@ -56,8 +56,6 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
         element: the empty state of each place.
         size: how many states there are.
     """
-
-    rowwise: ClassVar[bool] = False
 
     element: Element
     size: int
@@ -154,10 +152,10 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
         return self.holding(self.map(lambda a, b: a.combine(b), other.states))
 
     def _merged_on_host(self, others: PyTree) -> PyTree:
-        """The merged states: at once where a merge goes by elements, else one by one."""
+        """The merged states: at once if they have terms of rows, else one by one."""
 
         def merged(a: Leaf, b: Leaf) -> Leaf:
-            if isinstance(a, ElementwiseState):
+            if a.by_row(1) is not None:
                 return a.combine(b)
             return vmap(lambda a, b: a.combine(b))(a, b)
 

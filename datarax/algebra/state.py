@@ -125,6 +125,9 @@ class State(Saveable, Splittable, metaclass=_StateType):
     _children: ClassVar[tuple[str, ...]] = ()
     _aux: ClassVar[PyTree] = None
 
+    terms_by_row: ClassVar[bool] = False
+    """True if each term that an update adds is of one row of its arguments, and the terms are in
+    the order of the rows. Then one update gives the terms of all rows: see `row_merge.RowTerms`."""
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(folding)
     """What wraps the `update` that a subclass defines."""
 

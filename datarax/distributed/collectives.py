@@ -19,7 +19,8 @@ from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh
 from datarax._checks import x64_enabled
 from datarax._errors import AxisNotBoundError
 from datarax._typing import PyTree
-from datarax._xp import on_host
+from datarax._xp import lax as _either
+from datarax._xp import on_host, xp
 
 AxisName = str | tuple[str, ...]
 
@@ -180,9 +181,9 @@ def to_key(x: jax.Array, op: str = "max", *, has_nan: bool = True) -> jax.Array:
     if jnp.issubdtype(x.dtype, jnp.signedinteger):
         return _ordered(x, op)
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
-        return _ordered(lax.bitcast_convert_type(x, bits) ^ _least(bits), op)
-    key = _ordered(_flip(lax.bitcast_convert_type(x, bits)), op)
-    return jnp.where(jnp.isnan(x), ~_least(bits), key) if has_nan else key
+        return _ordered(_either.bitcast_convert_type(x, bits) ^ _least(bits), op)
+    key = _ordered(_flip(_either.bitcast_convert_type(x, bits)), op)
+    return xp.where(xp.isnan(x), ~_least(bits), key) if has_nan else key
 
 
 def from_key(key: jax.Array, dtype: jnp.dtype, op: str = "max") -> jax.Array:
@@ -191,8 +192,8 @@ def from_key(key: jax.Array, dtype: jnp.dtype, op: str = "max") -> jax.Array:
     if jnp.issubdtype(dtype, jnp.signedinteger):
         return key
     if jnp.issubdtype(dtype, jnp.unsignedinteger):
-        return lax.bitcast_convert_type(key ^ _least(key.dtype), dtype)
-    return lax.bitcast_convert_type(_flip(key), dtype)
+        return _either.bitcast_convert_type(key ^ _least(key.dtype), dtype)
+    return _either.bitcast_convert_type(_flip(key), dtype)
 
 
 def _ordered(key: jax.Array, op: str) -> jax.Array:
@@ -207,7 +208,7 @@ def _least(dtype: jnp.dtype) -> np.ndarray:
 def _flip(bits: jax.Array) -> jax.Array:
     # The bits of negative floats, read as integers, are in reverse order. Flipping all bits but
     # the sign corrects the order. The function is its own inverse.
-    return jnp.where(bits < 0, bits ^ ~_least(bits.dtype), bits)
+    return xp.where(bits < 0, bits ^ ~_least(bits.dtype), bits)
 
 
 def _packed(

@@ -17,7 +17,7 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import OnInvalid, PyTree
-from datarax._xp import is_traced, read_on_host, xp
+from datarax._xp import is_traced, read_on_host
 from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import Config, field
 from datarax.algebra.memo import one_reading
@@ -275,15 +275,11 @@ class Metric(State):
 
         Every array of `self` has a leading axis of `target.size`.
         """
-        with_repeated = getattr(self.children().get("statistic"), "with_repeated", None)
-        if target.counts is None or target.places > 1 or not with_repeated:
-            return updated_at(self, calls, target)
-        if not shares_statistic(self):
-            return updated_at(self, calls, target)
-        args, kwargs = calls.by_name
-        # There is one place: a row of any other is left out.
-        counts = xp.where((target.place == 0)[:, None], target.counts, 0)
-        return self.replace(statistic=with_repeated(counts, *args, **kwargs))
+        return updated_at(self, calls, target)
+
+    def adds_by_row(self) -> bool:
+        """True if `terms_by_row` holds of the metric, or of the statistic that it only updates."""
+        return self.terms_by_row or (shares_statistic(self) and statistic_of(self).terms_by_row)
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         """Picks the arguments of `update` from the named outputs of a step; ignores the others.
@@ -334,10 +330,6 @@ class Metric(State):
             raise TypeError(f"{type(self).__name__} does not define compute()")
         return formula(self), None
 
-    terms_by_row: ClassVar[bool] = False
-    """True if each term that an update adds to its sums is of one row of its arguments, and the
-    terms are in the order of the rows. Then one update on the host gives the sums of each row: see
-    `LeafState.by_row`. A subclass with an `update` of its own says it anew."""
     is_proportion: ClassVar[bool] = False
     """True if `as_ratio` gives a part of a whole, so that its value is between 0 and 1."""
 

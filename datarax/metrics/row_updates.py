@@ -1,8 +1,7 @@
 """Updates several states of one metric at once, each with some of the rows of a batch."""
 
-import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 import jax
@@ -13,19 +12,22 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import in_update
 from datarax._xp import lax, on_host, vmap, xp
-from datarax.algebra.pytrees import Leaf, leaf_states, map_leaf_states
-from datarax.algebra.row_merge import MergesRows, Target, may_repeat, merge_rows
+from datarax.algebra.leaf_state import LeafState
+from datarax.algebra.pytrees import leaf_states, map_leaf_states
+from datarax.algebra.replication import axes_of, counted_once
+from datarax.algebra.row_merge import RowTerms, Target, merge_rows
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import Call, is_call
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.invalid_counts import with_invalid_of
 
 S = TypeVar("S", bound=State)
 
-AT_ONCE = 2**13
-"""The most rows whose states are held at a time; at most 2**16, see `Packed`."""
-MOST_CELLS = 2**22
-"""About the most numbers of those states, with their repetitions, that are held on the host."""
+AT_ONCE = 2**16
+"""The most rows whose terms are added at a time; at most 2**16, see `Packed`."""
+MOST_REPEATED = 2**22
+"""About the most counts of rows in replicas that are used at a time."""
 
 
 def row_count(call: Call) -> int:
@@ -96,9 +98,10 @@ def by_rows(call: Call, rows: int) -> Call:
 def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
     """Stacked states of a metric, each updated with its rows of a batch.
 
-    The states of single rows are merged into the stacked ones, so the cost depends on the batch,
-    and little on the number of states. If the state of a row is large, or cannot be repeated, each
-    state is updated with the whole batch instead, with weights: zero for rows that are not its own.
+    If the terms of the update are those of single rows, they are added to the stacked states, so
+    the cost depends on the batch, and little on the number of states. Else each state is updated
+    with its rows: on the host they are chosen and repeated, and on devices weights say how often
+    each counts.
 
     Args:
         stacked: a metric; its arrays have a leading axis of `target.size`.
@@ -106,105 +109,167 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
         target: where each row goes.
 
     Raises:
-        MetricInputError: the metric takes no weights, and its state is too large for a row.
+        MetricInputError: on devices, the metric takes no weights, and its states have no terms of
+            single rows.
     """
     empty = element(stacked)
-    states = leaf_states(empty)
-    rows, several = target.place.size, jax.tree.leaves(calls, is_leaf=is_call)
-    # Of a wrapper, the states may depend on more than one row at a time.
-    rowwise = isinstance(calls, Call) and all(
-        state.rowwise and (target.counts is None or may_repeat(state)) for state in states
-    )
-    if on_host(stacked, *jax.tree.leaves((calls, target))):
-        apart = _apart(empty, calls, rows, target) if rowwise and rows else None
-        if apart is not None:
-            return _merged_in_parts(stacked, apart, target)
-        # Without that, each row or each state is an update in NumPy: the fewer ones are chosen.
-        merges, update = rowwise and 0 < rows < target.size, _one_by_one
-    else:
-        unweighted = [call.metric for call in several if "weights" not in call.takes]
-        if unweighted and not rowwise:
-            raise MetricInputError(
-                f"{unweighted[0]}.update takes no weights, which tell how often each row counts, "
-                f"and its state cannot be held for each row either"
-            )
-        cells = sum(math.prod(x.shape) for x in jax.tree.leaves([s.for_row() for s in states]))
-        # The states of all rows hold `rows * cells` numbers. The other way is an update of each
-        # state with the whole batch.
-        is_small = rows * cells <= 8 * target.size * (rows + cells)
-        merges, update = rowwise and (bool(unweighted) or is_small), _weighted
-    if merges:
-        return _merged_rows(stacked, empty, calls, target)
-    updated = update(stacked, calls, target)
-    # What cannot be used is known of the data, and need not be of each replica.
-    return updated if target.counts is None else with_invalid_of(stacked, updated)
-
-
-def kept_apart(empty: PyTree, call: Call, rows: int) -> tuple[PyTree, PyTree] | None:
-    """A metric whose state keeps rows apart on the host, before and after an update.
-
-    The arrays of its leaf states have a last axis of rows, see `LeafState.by_row`. None if the
-    terms of the metric are not those of single rows.
-    """
-    _, given = call.by_name
-    # Rows that are grouped, for example by query, give no terms of single rows.
-    if not empty.terms_by_row or given.get(call.together or "") is not None:
-        return None
-    before = map_leaf_states(lambda states: [each.by_row(rows) for each in states], empty)
-    return before, before.apply(with_all_rows(call, rows))
-
-
-def _apart(empty: PyTree, call: Call, rows: int, target: Target) -> list[Leaf | None] | None:
-    """As `row_states`, by one update in NumPy; None if not all states keep and merge rows."""
+    on_devices = not on_host(stacked, *jax.tree.leaves((calls, target)))
+    several = jax.tree.leaves(calls, is_leaf=is_call)
+    unweighted = [call.metric for call in several if "weights" not in call.takes]
+    terms = None
     with in_update(checks="none"):  # wrappers update the metric with the whole batch, too
-        found = kept_apart(empty, call, rows)
-    if found is None:
-        return None
-    before, after = found
-    after = after if target.counts is None else with_invalid_of(before, after)
-    states: list[Leaf | None] = []
-    for own, x, y in zip(*map(leaf_states, (empty, before, after)), strict=True):
-        form = jax.tree.structure(own)
-        if _same(x, y):
-            states.append(None)
-        # A state that is its own `by_row` has added the rows up.
-        elif jax.tree.structure(x) == form or not isinstance(own, MergesRows):
-            return None
-        else:
-            states.append(form.unflatten(np.moveaxis(each, -1, 0) for each in jax.tree.leaves(y)))
-    return states
+        if adds_by_row(empty, calls):
+            terms = _terms(kept_apart(empty, calls, target.place.size), empty, target)
+        elif on_devices and unweighted and has_terms(empty, calls):
+            terms = _terms_one_by_one(empty, calls, target)
+    if terms is not None:
+        return _with_terms(stacked, terms, replicated_target(target))
+    if on_devices and unweighted:
+        raise MetricInputError(
+            f"{unweighted[0]}.update takes no weights, which tell how often each row counts, and "
+            f"its state cannot be held for each row either"
+        )
+    updated = (_weighted if on_devices else _one_by_one)(stacked, calls, target)
+    return updated if target.counts_invalid else with_invalid_of(stacked, updated)
 
 
-def _merged_in_parts(stacked: S, states: list[Leaf | None], target: Target) -> S:
-    """Stacked states on the host, with the states of rows merged into them."""
-    # Each row is held once for each replica.
-    cells = target.replicas * sum(x[0].size for x in jax.tree.leaves(states))
-    step = min(AT_ONCE, max(MOST_CELLS // max(cells, 1), 1))
-    for start in range(0, target.place.size, step):
-        chosen = slice(start, start + step)
-        rows = jax.tree.map(lambda x, chosen=chosen: x[chosen], states)
-        counts = None if target.counts is None else target.counts[chosen]
-        part = Target(target.place[chosen], target.places, counts)
-        stacked = map_leaf_states(partial(merge_rows, rows=rows, target=part), stacked)
-    return stacked
+def has_terms(metric: PyTree, calls: PyTree) -> bool:
+    """True if the states of a metric can hold the terms of single rows."""
+    # Of a wrapper, the states may depend on more than one row at a time.
+    return isinstance(calls, Call) and all(
+        isinstance(x, LeafState) and x.by_row(1) is not None for x in leaf_states(metric)
+    )
+
+
+def adds_by_row(metric: PyTree, calls: PyTree) -> bool:
+    """True if all terms that an update adds are of single rows, in their order."""
+    if not has_terms(metric, calls) or not metric.adds_by_row():
+        return False
+    # Rows that are grouped, for example by query, give no terms of single rows.
+    return calls.by_name[1].get(calls.together or "") is None
+
+
+def kept_apart(empty: PyTree, call: Call, rows: int) -> PyTree:
+    """A metric whose states keep the rows of a batch apart: see `RowTerms`.
+
+    Raises:
+        MetricInputError: the update added what is not of single rows.
+    """
+    call = with_all_rows(call, rows)
+    before = counted_once(_in_rows(empty, rows), axes_of(call))
+    updated = before.apply(call)
+    for old, new in zip(leaf_states(before), leaf_states(updated), strict=True):
+        if new.num_rows != rows and not _same(old, new):
+            raise MetricInputError(
+                f"{call.metric}: terms_by_row is True, and its update did not add one term for "
+                f"each of {rows} rows to a {type(old).__name__}; set it to False"
+            )
+    return updated
+
+
+def _same(before: RowTerms, after: RowTerms) -> bool:
+    a, b = jax.tree.leaves(before), jax.tree.leaves(after)
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def _in_rows(empty: PyTree, rows: int) -> PyTree:
+    return map_leaf_states(lambda states: [each.by_row(rows) for each in states], empty)
+
+
+def _terms(updated: PyTree, empty: PyTree, target: Target) -> list[RowTerms | None]:
+    """The terms of each leaf state; None if there are none."""
+    if not target.counts_invalid:
+        updated = with_invalid_of(_in_rows(empty, 1), updated)
+    return [None if each.num_rows is None else each for each in leaf_states(updated)]
+
+
+def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> list[RowTerms | None]:
+    """As `_terms`, by an update for each row, of one row."""
+    before = _in_rows(empty, 1)
+    before = counted_once(before, axes_of((call, target)))
+    terms = vmap(lambda call: _terms(before.apply(call), empty, target))(
+        by_rows(call, target.place.size)
+    )
+
+    def joined(each: RowTerms) -> RowTerms:
+        # The axis of one row of each array becomes that of all rows.
+        axis = each.row_axis
+        first = 1 if axis == 0 else -1
+        return jax.tree.map(lambda x: xp.moveaxis(xp.squeeze(x, first), 0, axis), each)
+
+    return [None if each is None else joined(each) for each in terms]
+
+
+def _with_terms(stacked: S, terms: list[RowTerms | None], target: Target) -> S:
+    """The stacked states with the terms of rows added."""
+    rows = target.place.size
+    step = min(AT_ONCE, max(1, MOST_REPEATED // target.replicas))
+
+    def added(stacked: S, terms: list[RowTerms | None], target: Target) -> S:
+        return map_leaf_states(lambda states: merge_rows(states, terms, target), stacked)
+
+    if rows <= step:
+        return added(stacked, terms, target)
+    parts = -(-rows // step)
+
+    def each_part(cut: Callable[[jax.Array, int, int], jax.Array]) -> PyTree:
+        def cut_terms(each: RowTerms) -> RowTerms:
+            def one(x: PyTree) -> PyTree:
+                if isinstance(x, DoubleFloat):
+                    return x.map(lambda x: cut(x, each.row_axis, 0))
+                return cut(x, each.row_axis, 0) if x.ndim else x
+
+            return jax.tree.map(one, each, is_leaf=lambda x: isinstance(x, DoubleFloat))
+
+        counts = None if target.counts is None else cut(target.counts, 0, 0)
+        place = cut(target.place, 0, target.places)
+        return [each and cut_terms(each) for each in terms], place, counts
+
+    if on_host(stacked, terms, target):
+        for start in range(0, rows, step):
+            index = slice(start, start + step)
+            some, place, counts = each_part(
+                lambda x, axis, _, index=index: x[index] if axis == 0 else x[..., index]
+            )
+            stacked = added(stacked, some, target._replace(place=place, counts=counts))
+        return stacked
+
+    # Rows past the last place fill up the last part.
+    def cut(x: jax.Array, axis: int, fill: int) -> jax.Array:
+        x = xp.moveaxis(x, axis, 0)
+        padding = [(0, parts * step - rows)] + [(0, 0)] * (x.ndim - 1)
+        x = xp.pad(x, padding, constant_values=xp.asarray(fill, x.dtype))
+        return xp.moveaxis(x.reshape(parts, step, *x.shape[1:]), 1, axis)
+
+    def fold(stacked: S, part: PyTree) -> tuple[S, None]:
+        some, place, counts = part
+        return added(stacked, some, target._replace(place=place, counts=counts)), None
+
+    return lax.scan(fold, jax.tree.map(xp.asarray, stacked), each_part(cut))[0]
 
 
 def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
     """The states, each updated with its rows of arrays on the host; a row counts by repetition."""
     rows = target.place.size
     calls = jax.tree.map(lambda call: with_all_rows(call, rows), calls, is_leaf=is_call)
-
-    def updated(i: int) -> PyTree:
-        one = jax.tree.map(lambda x: x[i], stacked)
+    leaves, structure = jax.tree.flatten(stacked)
+    # Written at once, as the states may be large; an array that no update changes is kept.
+    changed: dict[int, np.ndarray] = {}
+    for i in range(target.size):
         # The states are those of all places of the first replica, then of the second, and so on.
         index = np.flatnonzero(target.place == i % target.places)
         if target.counts is not None:
             index = np.repeat(index, target.counts[index, i // target.places])
         if not index.size:
-            return one
-        return one.apply(jax.tree.map(lambda x: x[index], calls))
-
-    return jax.tree.map(lambda *x: np.stack(x), *map(updated, range(target.size)))
+            continue
+        own = [x[i, ...] for x in leaves]
+        updated = structure.unflatten(own).apply(jax.tree.map(lambda x, i=index: x[i], calls))
+        for k, (old, new) in enumerate(zip(own, jax.tree.leaves(updated), strict=True)):
+            if new is not old and not np.may_share_memory(new, old):
+                if k not in changed:
+                    changed[k] = np.array(leaves[k], np.result_type(new))
+                changed[k][i] = new
+    return structure.unflatten(changed.get(k, x) for k, x in enumerate(leaves))
 
 
 def element(stacked: S) -> S:
@@ -213,6 +278,7 @@ def element(stacked: S) -> S:
 
 
 def _weighted(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
+    """The states, each updated with all rows, with weights that say how often a row counts."""
     target = replicated_target(target)
 
     def update(one: PyTree, index: jax.Array) -> PyTree:
@@ -249,50 +315,3 @@ def reweighted(call: Call, factor: jax.Array) -> Call:
     else:
         w = as_float(w) * as_float(factor)
     return replace(call, args=args, kwargs=kwargs | {"weights": w})
-
-
-def _merged_rows(stacked: S, empty: S, call: Call, target: Target) -> S:
-    rows = target.place.size
-    call, target = by_rows(call, rows), replicated_target(target)
-    places = target.places
-
-    def fold(stacked: S, call: Call, place: jax.Array, counts: jax.Array | None) -> S:
-        states = row_states(empty, call, counts_invalid=counts is None)
-        part = Target(place, places, counts)
-        return map_leaf_states(lambda leaves: merge_rows(leaves, states, part), stacked)
-
-    if rows <= AT_ONCE:
-        return fold(stacked, call, target.place, target.counts)
-    # Rows past the last place fill up the last part.
-    parts = -(-rows // AT_ONCE)
-
-    def cut(x: jax.Array, fill: int = 0) -> jax.Array:
-        padding = [(0, parts * AT_ONCE - rows)] + [(0, 0)] * (x.ndim - 1)
-        x = xp.pad(x, padding, constant_values=xp.asarray(fill, x.dtype))
-        return x.reshape(parts, AT_ONCE, *x.shape[1:])
-
-    given = jax.tree.map(cut, call), cut(target.place, places), jax.tree.map(cut, target.counts)
-    stacked = jax.tree.map(xp.asarray, stacked)
-    return lax.scan(lambda state, part: (fold(state, *part), None), stacked, given)[0]
-
-
-def row_states(empty: PyTree, call: Call, *, counts_invalid: bool = True) -> list[Leaf | None]:
-    """The leaf states of a metric that is updated with one row, stacked by rows.
-
-    None for a leaf state that the update does not change.
-    """
-    template = map_leaf_states(lambda states: [each.for_row() for each in states], empty)
-    before = leaf_states(template)
-
-    def one(call: Call) -> list[Leaf | None]:
-        after = template.apply(call)
-        after = after if counts_invalid else with_invalid_of(template, after)
-        pairs = zip(before, leaf_states(after), strict=True)
-        return [None if _same(x, y) else y for x, y in pairs]
-
-    return vmap(one)(call)
-
-
-def _same(before: Leaf, after: Leaf) -> bool:
-    a, b = jax.tree.leaves(before), jax.tree.leaves(after)
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))

@@ -1,7 +1,6 @@
 """`MetricAccumulator`: the sum, maximum or minimum of all values it was updated with."""
 
 import hashlib
-from collections.abc import Generator
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +14,7 @@ from datarax._typing import ArrayLike, PyTree
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, Travel
-from datarax.algebra.row_merge import MergesRows, Packed, Target, merged_in_pairs
+from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import (
     MergeOp,
     MetricReduceOp,
@@ -24,7 +23,7 @@ from datarax.distributed.merge_ops import (
     merge_op,
     state_dtype,
 )
-from datarax.numerics.double_float import DoubleFloat, has_wide
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
 
@@ -71,7 +70,7 @@ class Constant(NamedTuple):
         return named if self.shape == () else f"{named} of shape {self.shape}"
 
 
-class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
+class MetricAccumulator(ElementwiseState, kw_only=False):
     """An array that is accumulated by sum, maximum or minimum.
 
     Integer sums are exact up to 2**63. Float sums are compensated: they keep growing, however many
@@ -125,8 +124,13 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
 
     def empty(self) -> dict[str, Parts]:
         op: Any = self.reduce_op
-        dtype = state_dtype(op, np.dtype(xp.dtype(self.initial_value.dtype)))
-        return {"parts": identity(op, self.initial_value.shape, dtype)}
+        return {"parts": identity(op, self.initial_value.shape, self._state_dtype)}
+
+    @property
+    def _state_dtype(self) -> np.dtype:
+        return state_dtype(
+            MetricReduceOp(self.reduce_op), np.dtype(xp.dtype(self.initial_value.dtype))
+        )
 
     @property
     def is_extreme(self) -> bool:  # type: ignore[override]
@@ -211,8 +215,12 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
             neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0]
             x = xp.where(mask, x, xp.asarray(neutral, x.dtype))
         # Reduce the batch first, then merge its parts with those of the accumulator.
-        folded = row.over_axis(x, tuple(range(batch)), dtype)
+        folded = self._over_batch(x, batch)
         return self.with_parts({"parts": row.pairwise(self.parts, folded)})
+
+    def _over_batch(self, x: jax.Array, batch: int) -> Parts:
+        """The parts of an array reduced over its first `batch` axes."""
+        return self._row.over_axis(x, tuple(range(batch)), self.dtype)
 
     @property
     def value(self) -> Any:
@@ -271,33 +279,10 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         is_sum = self.reduce_op is MetricReduceOp.sum
         return [self.parts[0]] if is_sum and not self._is_whole else []
 
-    @property
-    def repeats(self) -> bool:
-        return self._row.to_mesh is not None or has_wide(self.dtype)
-
-    def with_rows(self, rows: Self, target: Target) -> Generator[Packed, PyTree, Self]:
-        row = self._row
-        if row.to_mesh is not None and row.from_mesh is not None:
-            how, arrays = row.to_mesh(rows.parts)
-            merged = []
-            for x in arrays:
-                merged.append((yield Packed(how, x)))
-            if how == "max":  # a place without rows gets the identity
-                _, neutral = row.to_mesh(tuple(map(xp.asarray, row.identity((), self.dtype))))
-                merged = [xp.maximum(x, e) for x, e in zip(merged, neutral, strict=True)]
-            folded = row.from_mesh(merged, self.dtype)
-        elif has_wide(self.dtype):
-            total = yield Packed("sum", DoubleFloat(*rows.parts))
-            folded = total.high, total.low
-        else:
-            return merged_in_pairs(self, rows, target)
-        return self.with_parts({"parts": row.pairwise(self.parts, folded)})
-
-    def by_row(self, rows: int) -> "MetricAccumulator":
-        if not self.float_sums():  # integers count what cannot be used
-            return self
-        start = self.initial_value.array()[..., None]
-        return RowSums(np.repeat(start, rows, -1))
+    def by_row(self, rows: int) -> "RowValues":
+        # Without the initial value, which counts once and not for each row.
+        neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0].item()
+        return RowValues(Constant(self.shape, self.dtype.name, (neutral,)), self.reduce_op)
 
     def element(self) -> "MetricAccumulator":
         return MetricAccumulator(np.zeros((), self.dtype), self.reduce_op)
@@ -313,17 +298,34 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         return self.with_parts({"parts": self._row.from_mesh(arrays, self.dtype)})
 
 
-class RowSums(MetricAccumulator):
-    """A sum of floats of each row of a batch by itself: see `LeafState.by_row`."""
+class RowValues(RowTerms, MetricAccumulator):
+    """The sums, maxima or minima of the values of each row of a batch."""
 
-    def update(self, value: ArrayLike | Exact, *, where: ArrayLike | None = None) -> Self:
-        if isinstance(value, Exact):
-            return super().update(value)
-        x = numeric(value, "MetricAccumulator: value")
-        if where is not None:
-            mask = xp.asarray(where, xp.bool_)
-            x = xp.where(lax.expand_dims(mask, range(mask.ndim, x.ndim)), x, 0)
-        return super().update(xp.moveaxis(x, 0, -1))
+    def empty(self) -> dict[str, Parts]:
+        return {"parts": identity(MetricReduceOp(self.reduce_op), (), self._state_dtype)}
+
+    @property
+    def num_rows(self) -> int | None:
+        return self.parts[0].shape[-1] if self.parts[0].ndim else None
+
+    def _over_batch(self, x: jax.Array, batch: int) -> Parts:
+        parts = self._row.over_axis(x, tuple(range(1, batch)), self.dtype)
+        return tuple(map(rows_last, parts))
+
+    def added_to(self, stacked: MetricAccumulator, target: Target) -> Merging:
+        row = self._row
+        if row.to_mesh is None or row.from_mesh is None:
+            folded = tuple((yield Packed("sum", DoubleFloat(*self.parts))))
+        else:
+            how, arrays = row.to_mesh(self.parts)
+            merged = []
+            for x in arrays:
+                merged.append((yield Packed(how, x)))
+            if how == "max":  # a place without rows gets the identity
+                _, neutral = row.to_mesh(tuple(map(xp.asarray, row.identity((), self.dtype))))
+                merged = [xp.maximum(x, e) for x, e in zip(merged, neutral, strict=True)]
+            folded = row.from_mesh(merged, self.dtype)
+        return stacked.with_parts({"parts": row.pairwise(stacked.parts, folded)})
 
 
 @lru_cache(maxsize=4096)

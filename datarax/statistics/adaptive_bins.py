@@ -70,7 +70,6 @@ class AdaptiveBins(Positioned, LeafState):
     of updates and merges. The infinities have bins of their own.
     """
 
-    rowwise: ClassVar[bool] = False
     bits_allowed: ClassVar[tuple[int, int]] = 10, 22
     by_class: ClassVar[bool] = True
     """True if each class has tables of its own, whose bins are joined without those of others."""

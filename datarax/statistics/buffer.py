@@ -1,6 +1,6 @@
 """Buffers keep the first rows, pairs or features, and count those beyond the capacity."""
 
-from typing import ClassVar, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -24,8 +24,6 @@ from datarax.statistics.invalid_counts import NOT_SAMPLED, CountsInvalid, not_fi
 
 class Rows(Positioned, LeafState, kw_only=False):
     """The first `capacity` rows that were appended, and the count of the rows that did not fit."""
-
-    rowwise: ClassVar[bool] = False
 
     capacity: int
     shape: tuple[int, ...]

@@ -50,6 +50,8 @@ class CalibrationBins(CountsInvalid):
         [[2. 1.]] [[0.75 1.  ]] [[1. 1.]]
     """
 
+    terms_by_row = False
+
     num_bins: int | None = field(default=15, kw_only=False)
     """The number of bins of equal width over 0 to 1. A bin excludes its lower edge, except that the
     first includes 0. `None` stores cells, which are narrow bins: bins of equal mass are computed

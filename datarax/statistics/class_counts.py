@@ -1,7 +1,8 @@
 """Counts of right and wrong predictions: by class, of all classes together, or in a table."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -12,7 +13,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term
-from datarax.algebra.replication import folding
+from datarax.algebra.row_merge import Merging, RowTerms, Target, rows_last
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
@@ -140,14 +141,25 @@ class TaskCounts(ThresholdCounts):
 
 
 class _Batch(NamedTuple):
-    """A checked batch, and what is counted of it."""
+    """A checked batch."""
 
     weight: jax.Array
-    counts: Callable[[jax.Array], jax.Array]
-    """The counts, for integer weights."""
     invalid: Invalid
-    masks: tuple[jax.Array, ...] = ()
-    """The masks whose sums `of_sums` takes, if these are what is counted."""
+    masks: tuple[jax.Array, ...]
+    """The masks that are counted, if these are what `of_sums` takes."""
+    labels: "Labels | None" = None
+    """Else the labels that are counted by class."""
+
+
+class Labels(NamedTuple):
+    """The labels of a multiclass batch; arrays with a leading axis of rows."""
+
+    chosen: jax.Array
+    """The chosen classes, (..., k)."""
+    hit: jax.Array
+    """The mask of the targets that are among the chosen classes, (...)."""
+    target: jax.Array
+    """The targets, (...)."""
 
 
 _FEW = 32
@@ -169,25 +181,9 @@ class PredictionCounts(TaskCounts):
         """The counts, from the sums of weights in each mask, and then of all weights."""
         raise TypeError(f"{type(self).__name__} does not define of_sums()")
 
-    def of_masks(self, masks: Sequence[jax.Array], w: jax.Array) -> jax.Array:
-        """The counts of masks, of integer weights, which may have one more axis of replicas."""
-        axes = self.axes(masks[0].ndim)
-        parts = *(_where(mask, w) for mask in masks), w
-        return self.of_sums(*(xp.sum(part, axes, w.dtype) for part in parts))
-
     def masks_of_hits(self, hit: jax.Array) -> tuple[jax.Array, ...]:
         """The masks that are counted of targets, given those that were hit; none for others."""
         return ()
-
-    def of_classes(
-        self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
-    ) -> jax.Array:
-        """The counts of targets (...) and chosen classes (..., k), of integer weights (...).
-
-        `hit` is the mask of the targets that are among the chosen classes. The weights may have one
-        more axis, of replicas.
-        """
-        raise TypeError(f"{type(self).__name__} does not define of_classes()")
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.
@@ -196,28 +192,30 @@ class PredictionCounts(TaskCounts):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
         """
-        batch = self._examples(preds, target, weights)
-        w = batch.weight
-        if not batch.masks or w.dtype != xp.bool_ or on_host(w):
-            return self.counted(w, batch.counts, batch.invalid)
+        w, invalid, masks, labels = self._examples(preds, target, weights)
+        apart = isinstance(self.cells, RowTerms)
+        if labels is not None:
+            if apart:
+                cells = RowLabels(w, labels, self.size)
+                return self.with_batch(invalid, cells=cells)
+            return self.counted(w, lambda w: counts_by_class(labels, w, self.size), invalid)
         axes = self.axes(w.ndim)
+        if apart:
+            *masks, w = map(rows_last, (*masks, w))
+            axes = axes[:-1]
 
         def finish(*sums: jax.Array) -> MetricAccumulator:
             return self.cells.plus(double_from_int(self.of_sums(*sums), default_float()))
 
-        terms = [Term(each, axes) for each in (*(mask & w for mask in batch.masks), w)]
-        return self.with_batch(batch.invalid, cells=Fold(terms, finish))
+        if w.dtype != xp.bool_ or on_host(w):
 
-    @folding
-    def with_repeated(
-        self, repeats: jax.Array, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None
-    ) -> Self:
-        """Updates a stack of states at once: the state r counts row i `repeats[i, r]` times.
+            def count(w: jax.Array) -> jax.Array:
+                parts = *(xp.where(mask, w, xp.zeros((), w.dtype)) for mask in masks), w
+                return self.of_sums(*(xp.sum(part, axes, w.dtype) for part in parts))
 
-        The rows that cannot be used are not counted.
-        """
-        w, count, *_ = self._examples(preds, target, weights)
-        return self.replace(cells=self.cells.plus(_replicated(w, count, repeats)))
+            return self.counted(w, count, invalid)
+        terms = [Term(each, axes) for each in (*(mask & w for mask in masks), w)]
+        return self.with_batch(invalid, cells=Fold(terms, finish))
 
     def _examples(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Batch:
         if self.num_classes is not None:
@@ -230,17 +228,14 @@ class PredictionCounts(TaskCounts):
             else:
                 hit = xp.any(chosen == labels[..., None], -1)
             masks = self.masks_of_hits(hit)
-            if masks:
-                return _Batch(w, lambda w: self.of_masks(masks, w), invalid, masks)
-            return _Batch(w, lambda w: self.of_classes(chosen, hit, labels, w), invalid)
+            return _Batch(w, invalid, masks, None if masks else Labels(chosen, hit, labels))
         chosen, positive, w, invalid, *_ = self.above_threshold(
             preds, target, weights, num_labels=self.num_labels
         )
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
             invalid = invalid[..., None]
-        masks = self.masks(chosen, positive)
-        return _Batch(w, lambda w: self.of_masks(masks, w), invalid, masks)
+        return _Batch(w, invalid, self.masks(chosen, positive))
 
 
 class ClassCounts(PredictionCounts):
@@ -269,31 +264,6 @@ class ClassCounts(PredictionCounts):
 
     def of_sums(self, *sums: jax.Array) -> jax.Array:
         return _cells(*sums)
-
-    def of_classes(
-        self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
-    ) -> jax.Array:
-        replicas, size = w.shape[target.ndim :], self.size
-        if chosen.shape[-1] == 1 and size <= _FEW and jax.default_backend() == "cpu":
-            # One scatter into the table of both, of which the sums by class are those of a few.
-            used = w > 0 if w.ndim == target.ndim else xp.any(w > 0, -1)
-            cell = xp.where(used, target * size + chosen[..., 0], 0)
-            table = count_labels(cell, w, size * size).reshape(size, size, *replicas)
-            return _cells(
-                xp.moveaxis(xp.diagonal(table), -1, 0),
-                table.sum(0),
-                table.sum(1),
-                table.sum((0, 1)),
-            )
-        # Each of the k chosen classes gets the weight of the example.
-        of_chosen = lax.expand_dims(w, (target.ndim,))
-        of_chosen = xp.broadcast_to(of_chosen, (*chosen.shape, *replicas))
-        return _cells(
-            count_labels(target, _where(hit, w), self.size),
-            count_labels(chosen, of_chosen, self.size),
-            count_labels(target, w, self.size),
-            xp.sum(w, tuple(range(target.ndim)), w.dtype),
-        )
 
 
 class MatchCounts(PredictionCounts):
@@ -324,23 +294,103 @@ class MatchCounts(PredictionCounts):
         return xp.stack([correct, total - correct])
 
 
-def _where(mask: jax.Array, w: jax.Array) -> jax.Array:
-    """The weights where the mask holds, elsewhere 0; the weights may have one more axis."""
-    return xp.where(lax.expand_dims(mask, range(mask.ndim, w.ndim)), w, xp.zeros((), w.dtype))
+def counts_by_class(
+    labels: Labels, w: jax.Array, size: int, place: jax.Array | None = None, places: int = 1
+) -> jax.Array:
+    """The counts of labels of `size` classes, (4, size), of integer weights (...).
 
-
-def _replicated(
-    w: jax.Array, count: Callable[[jax.Array], jax.Array], repeats: jax.Array
-) -> DoubleFloat:
-    """Sums of weights for each replica, each row as often as it counts there."""
-    # (rows, ..., replicas)
-    times = lax.expand_dims(repeats, range(1, w.ndim)) if w.ndim else repeats[0]
-    times = xp.broadcast_to(times, (*w.shape, repeats.shape[1]))
-    if w.dtype == xp.bool_:
-        total = double_from_int(count(xp.where(w[..., None], times, 0)), default_float())
+    The weights may have one more axis, of replicas, and then the counts have it, too. With the
+    place of each row, which must be one of `places`, they are (4, places, size).
+    """
+    chosen, hit, target = labels
+    replicas = w.shape[target.ndim :]
+    wide = lax.expand_dims(hit, range(hit.ndim, w.ndim))
+    of_hits = xp.where(wide, w, xp.zeros((), w.dtype))
+    if place is None:
+        if chosen.shape[-1] == 1 and size <= _FEW and jax.default_backend() == "cpu":
+            # One scatter into the table of both, of which the sums by class are those of a few.
+            used = w > 0 if w.ndim == target.ndim else xp.any(w > 0, -1)
+            cell = xp.where(used, target * size + chosen[..., 0], 0)
+            table = count_labels(cell, w, size * size).reshape(size, size, *replicas)
+            return _cells(
+                xp.moveaxis(xp.diagonal(table), -1, 0),
+                table.sum(0),
+                table.sum(1),
+                table.sum((0, 1)),
+            )
+        total, shape = xp.sum(w, tuple(range(target.ndim)), w.dtype), (size, *replicas)
     else:
-        total = sum_by_digits(w[..., None] * times.astype(w.dtype), count)
-    return total.map(lambda x: xp.moveaxis(x, -1, 0))
+        # The classes of all places are as many labels.
+        place = xp.broadcast_to(lax.expand_dims(place, range(1, target.ndim)), target.shape)
+        total = count_labels(place, w, places)[:, None]
+        target, chosen = target + place * size, chosen + place[..., None] * size
+        shape = (places, size, *replicas)
+    # Each of the k chosen classes gets the weight of the example.
+    of_chosen = lax.expand_dims(w, (target.ndim,))
+    of_chosen = xp.broadcast_to(of_chosen, (*chosen.shape, *replicas))
+    right, predicted, actual = (
+        count_labels(each, weight, places * size).reshape(shape)
+        for each, weight in ((target, of_hits), (chosen, of_chosen), (target, w))
+    )
+    return _cells(right, predicted, actual, total)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class RowLabels(RowTerms):
+    """The labels of each row and their weights, of which a row counts few of many classes."""
+
+    holds_arrays: ClassVar[bool] = True
+    row_axis: ClassVar[int] = 0
+
+    weight: jax.Array
+    """The weights, (...)."""
+    labels: Labels
+    size: int = field(metadata={"static": True})
+    """The number of classes."""
+
+    @property
+    def num_rows(self) -> int:
+        return self.weight.shape[0]
+
+    def added_to(self, stacked: MetricAccumulator, target: Target) -> Merging:
+        yield from ()
+        return stacked.plus(self.counts_at(target))
+
+    def counts_at(self, target: Target) -> DoubleFloat:
+        """The counts of each state, (target.size, 4, size)."""
+        w, places = self.weight, target.places
+        place = target.place.astype(xp.int32)
+        used = place < places
+        w = xp.where(lax.expand_dims(used, range(1, w.ndim)), w, xp.zeros((), w.dtype))
+        place = None if places == 1 else xp.where(used, place, 0)
+
+        def count(w: jax.Array) -> jax.Array:
+            return counts_by_class(self.labels, w, self.size, place, places)
+
+        if target.counts is None:
+            total = sum_by_digits(w, count)
+            states = places, 4, self.size
+            return total.map(lambda x: xp.moveaxis(x.reshape(4, *states[::2]), 0, 1))
+        times = lax.expand_dims(target.counts, range(1, w.ndim))
+        times = xp.broadcast_to(times, (*w.shape, target.replicas))
+        if w.dtype == xp.bool_:
+            times = xp.where(w[..., None], times, 0)
+            total = double_from_int(count(times), default_float())
+        else:
+            total = sum_by_digits(w[..., None] * times.astype(w.dtype), count)
+        states = (target.size, 4, self.size)
+        return total.map(
+            lambda x: xp.moveaxis(
+                x.reshape(4, places, self.size, target.replicas), (3, 1), (0, 1)
+            ).reshape(states)
+        )
+
+    def as_state(self) -> MetricAccumulator:
+        rows = self.num_rows
+        each = self.counts_at(Target(xp.arange(rows, dtype=xp.uint32), rows))
+        empty = MetricAccumulator(np.zeros((4, self.size))).by_row(rows)
+        return empty.plus(each.map(lambda x: rows_last(x)))
 
 
 def _cells(right: jax.Array, predicted: jax.Array, actual: jax.Array, n: jax.Array) -> jax.Array:

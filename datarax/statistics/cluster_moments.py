@@ -35,6 +35,8 @@ class ClusterMoments(CountsInvalid, kw_only=False):
         [2. 9.] [2. 0.]
     """
 
+    terms_by_row = False
+
     num_clusters: int
     """How many clusters there are: labels are from 0 to `num_clusters - 1`."""
     num_features: int

@@ -1,11 +1,11 @@
 """Means and co-moments: of predictions, targets and errors; of features, as a matrix."""
 
-from typing import ClassVar, Self
+from typing import Any, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, numeric, positive_int
+from datarax._checks import as_float, default_float, numeric, positive_int, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import on_host, xp
@@ -13,6 +13,7 @@ from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
 from datarax.algebra.one_pass import Fold
+from datarax.algebra.row_merge import Merging, Packed, Target, rows_last
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, stack
@@ -28,14 +29,15 @@ from datarax.statistics.moments import (
     Apart,
     CentralMoments,
     ExampleCount,
+    MomentTerms,
     Parts,
     SumsAboutMean,
     about_mean,
     as_double,
     in_unit_of_greatest,
     sums_about_mean,
+    sums_on_host,
 )
-from datarax.statistics.scaled_total import rows_last
 
 
 class CrossedMoments(CentralMoments):
@@ -51,6 +53,10 @@ class CrossedMoments(CentralMoments):
     def product(self, x: PyTree, y: PyTree) -> PyTree:
         """The products, first of `x` and second of `y`, of the pairs whose co-moment is kept."""
         raise TypeError(f"{type(self).__name__} does not define product()")
+
+    def first(self, x: jax.Array) -> jax.Array:
+        """The first element of an array of `shape`, also of stacked ones."""
+        return x[..., 0]
 
     def with_co(self, co: DoubleFloat | tuple[()]) -> Self:
         """A copy with other co-moments, in the units of this state; itself if none are kept."""
@@ -77,7 +83,7 @@ class CrossedMoments(CentralMoments):
             return merged
         # The merged co-moment is the sum of both, plus the product of the distances of the means
         # times n m / (n + m).
-        between = self.product(apart.means, apart.means) * apart.factor[0]
+        between = self.product(apart.means, apart.means) * self.first(apart.factor)
         return merged.with_co(self.co_double + other.co_double + between)
 
 
@@ -98,6 +104,10 @@ class TwoMoments(CrossedMoments):
         The weights are floats, or booleans for 1 and 0.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
+        if on_host(x, y, w) and not x64_enabled():
+            sums = sums_on_host([DoubleFloat.of(x).wide, DoubleFloat.of(y).wide], w, axes)
+            if sums is not None:
+                return self._of_sums_of_two(sums)
         w, weight_unit = in_unit_of_greatest(w, axes, x.dtype)
         if isinstance(x, DoubleFloat) or isinstance(y, DoubleFloat):
             both = stack([DoubleFloat.of(x), DoubleFloat.of(y)])
@@ -127,25 +137,37 @@ class TwoMoments(CrossedMoments):
             return self.combine(self.of_two(x, y, w))
 
         def finish(sums: SumsAboutMean) -> Self:
-            means, squares = stack(sums.means), stack(sums.powers[0])
-            held, (values, weights) = self.of_sums(
-                sums.weight.broadcast_to(means.shape), means, [squares]
-            )
-            co = () if sums.co is None else sums.co * weights[0] * values[0] * values[1]
-            return self.combine(held.with_co(co))
+            return self.combine(self._of_sums_of_two(sums))
 
         axes = tuple(range(x.ndim - len(self.shape)))
         return sums_about_mean(
             [x, y], w, axes, 2, finish, crossed=self.crossed, of_errors=of_errors
         )
 
+    def _of_sums_of_two(self, sums: SumsAboutMean) -> Self:
+        means, squares = stack(sums.means), stack(sums.powers[0])
+        held, (values, weights) = self.of_sums(
+            sums.weight.broadcast_to(means.shape), means, [squares]
+        )
+        co = () if sums.co is None else sums.co * weights[0] * values[0] * values[1]
+        return held.with_co(co)
+
     def product(self, x: PyTree, y: PyTree) -> PyTree:
         # For distances of means, floats are enough.
         x, y = (z.to_float() if isinstance(z, DoubleFloat) else z for z in (x, y))
-        return x[0] * y[1]
+        return self.first(x) * self.second(y)
 
-    def by_row(self, rows: int) -> "RowMoments":
-        return RowMoments((*self.shape, rows), crossed=self.crossed)
+    # The axis of the two variables, which follows that of stacked states.
+
+    def first(self, x: PyTree) -> PyTree:
+        return x[(..., 0, *(slice(None),) * len(self.shape))]
+
+    def second(self, x: PyTree) -> PyTree:
+        """The elements of the second variable."""
+        return x[(..., 1, *(slice(None),) * len(self.shape))]
+
+    def by_row(self, rows: int) -> MomentTerms | None:
+        return RowPairs((*self.shape, rows), crossed=self.crossed)
 
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""
@@ -162,8 +184,12 @@ class TwoMoments(CrossedMoments):
         return ScaledDouble(self.co_double, weight + x + y)
 
 
-class RowMoments(TwoMoments):
-    """The moments of each row of a batch by itself: see `RowTotals`."""
+class RowPairs(MomentTerms, TwoMoments):
+    """The moments of two variables of each row of a batch."""
+
+    def empty(self) -> dict[str, PyTree]:
+        empty = TwoMoments((), crossed=self.crossed).empty()
+        return empty | self.empty_of(())
 
     def of_two(self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         return super().of_two(*jax.tree.map(rows_last, (x, y, w)))
@@ -175,9 +201,20 @@ class RowMoments(TwoMoments):
         w: jax.Array,
         *,
         of_errors: bool = False,
-    ) -> Fold | Self:
-        x, y, w = jax.tree.map(rows_last, (x, y, w))
-        return super().plus_two(x, y, w, of_errors=of_errors)
+    ) -> Self:
+        if of_errors:
+            x = DoubleFloat.of(x) - DoubleFloat.of(y)
+        return self.combine(self.of_two(x, y, w))
+
+    def added_to(self, stacked: Any, target: Target) -> Merging:
+        about = yield from self.about_centres(target)
+        held, rest = yield from self.moments_of(about, stacked)
+        if self.co:
+            weight, d = about.rows.doubles()[0][0], about.apart
+            co = yield Packed("sum", about.rows.co_double + weight * d[0] * d[1])
+            weight = stacked.first(as_double(held.count))
+            held = held.with_co(co - weight * stacked.first(rest) * stacked.second(rest))
+        return stacked.combine(held)
 
 
 class CoMoments(Positioned, CrossedMoments):
@@ -186,8 +223,10 @@ class CoMoments(Positioned, CrossedMoments):
     `co` is `sum(w * outer(x - mean, x - mean))`, (F, F).
     """
 
-    rowwise: ClassVar[bool] = False
     order: int = 1
+
+    def by_row(self, rows: int) -> None:
+        return None
 
     def empty(self) -> dict[str, PyTree]:
         zero = zeros((*self.shape, *self.shape), default_float().name)

@@ -34,6 +34,8 @@ class Distinct(CountsInvalid, kw_only=False):
         40 0.81%
     """
 
+    terms_by_row = False
+
     precision: int = 14
     """From 4 to 16: there are `2**precision` registers of one byte."""
 

@@ -11,8 +11,9 @@ from datarax._xp import on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold, Term
+from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
-from datarax.numerics.double_float import DoubleFloat, split, where
+from datarax.numerics.double_float import DoubleFloat, has_wide, split, where
 from datarax.numerics.exact import Exact, WholeOrFloat, exact
 from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
@@ -35,9 +36,17 @@ class Greatest(ElementwiseState, kw_only=False):
     parts: Parts = state()
 
     def empty(self) -> dict[str, PyTree]:
+        return self.empty_of(self.shape)
+
+    def empty_of(self, shape: tuple[int, ...]) -> dict[str, PyTree]:
+        """The arrays of the empty state, of this shape."""
         dtype = np.dtype(default_float())
-        (least,) = identity(MetricReduceOp.max, self.shape, dtype)
-        return {"parts": (least, zeros(self.shape, dtype.name))}
+        (least,) = identity(MetricReduceOp.max, shape, dtype)
+        return {"parts": (least, zeros(shape, dtype.name))}
+
+    def by_row(self, rows: int) -> "RowGreatest | None":
+        # The maximum of pairs is no maximum of each part.
+        return RowGreatest((*self.shape, rows)) if has_wide(default_float()) else None
 
     def fold(self, x: DoubleFloat, counts: jax.Array) -> Self:
         """Folds in values of shape (..., *shape) where `counts`, a mask of that shape, is true."""
@@ -76,6 +85,27 @@ class Greatest(ElementwiseState, kw_only=False):
     def combine(self, other: Self) -> Self:
         a, b = self.double, other.double
         return self.with_parts({"parts": tuple(where(a < b, b, a))})
+
+
+class RowGreatest(RowTerms, Greatest):
+    """The greatest value of each row: the last axis of `shape` is the first axis of a batch."""
+
+    def empty(self) -> dict[str, PyTree]:
+        return self.empty_of(())
+
+    @property
+    def num_rows(self) -> int | None:
+        return self.parts[0].shape[-1] if self.parts[0].ndim else None
+
+    def fold(self, x: DoubleFloat, counts: jax.Array) -> Self:
+        return super().fold(x.map(rows_last), rows_last(counts))
+
+    def plus_rows(self, x: DoubleFloat, counts: jax.Array, *, is_float: bool) -> Self:
+        return self.fold(x, counts)
+
+    def added_to(self, stacked: Greatest, target: Target) -> Merging:
+        greatest = yield Packed("max", self.double)
+        return stacked.combine(stacked.with_parts({"parts": tuple(greatest)}))
 
 
 class Extremes(CountsInvalid):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 import jax
 import numpy as np
@@ -13,6 +13,7 @@ from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
+from datarax.algebra.row_merge import RowTerms
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
@@ -248,7 +249,9 @@ class InvalidCounts(State, kw_only=False):
 
     def counting(self, invalid: Invalid) -> Fold:
         """Folds in a batch of rows, of which some may be invalid."""
-        rows = tuple(range(invalid.code.ndim))
+        # Those of each row by itself, if the state keeps rows apart.
+        apart = int(isinstance(self.counts, RowTerms))
+        rows = tuple(range(apart, invalid.code.ndim))
         # A row has one code, so each row counts for at most one kind.
         counted = [code for code in self._codes if code in invalid.codes]
         terms = [Term(invalid.code == code, rows) for code in counted]
@@ -257,8 +260,8 @@ class InvalidCounts(State, kw_only=False):
 
         def finish(*found: jax.Array) -> Self:
             of_code = dict(zip(counted, found, strict=False))
-            none: jax.Array = xp.int32(0)
-            counts = xp.stack([of_code.get(code, none) for code in self._codes])
+            none = xp.zeros(invalid.code.shape[:apart], xp.int32)
+            counts = xp.stack([of_code.get(code, none) for code in self._codes], apart)
             changes = {"counts": self.counts.update(counts)}
             if invalid.value is not None:
                 changes["largest"] = self.largest.update(found[-1])
@@ -296,6 +299,8 @@ class InvalidCounts(State, kw_only=False):
 class CountsInvalid(State):
     """A statistic that counts the examples that it cannot use."""
 
+    terms_by_row: ClassVar[bool] = True
+
     invalid = InvalidCounts()
 
     def with_batch(self, invalid: Invalid, **changes: PyTree) -> Self:
@@ -319,11 +324,12 @@ def with_invalid_of(before: S, after: S) -> S:
     """The state `after` an update, with the counts of invalid rows that it had `before`."""
     if isinstance(after, InvalidCounts):
         return before
+    if isinstance(after, RowTerms):
+        return after
     parts = jax.tree.map(
         lambda x, y: with_invalid_of(x, y) if isinstance(y, State) else y,
         before.children(),
         after.children(),
-        # What stands for a state in the update of a row may hold more arrays after it.
         is_leaf=lambda x: hasattr(x, "holds_arrays"),
     )
     return after.with_parts(parts)

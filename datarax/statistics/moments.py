@@ -1,5 +1,6 @@
 """Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
+import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
@@ -13,7 +14,7 @@ from datarax._xp import in_x64, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
-from datarax.algebra.row_merge import MergesRows, Packed, Target
+from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import filled, zeros
 from datarax.numerics.double_float import DoubleFloat, adds_wide, where
 from datarax.numerics.limbs import float_or_double
@@ -213,6 +214,9 @@ class CentralMoments(ElementwiseState, kw_only=False):
         merged = [p + q + c for p, q, c in zip(powers, other_powers, cross, strict=True)]
         return self.holding(total, mean + apart.means * share, merged, self.exponents)
 
+    def by_row(self, rows: int) -> "MomentTerms | None":
+        return RowMoments((*self.shape, rows), self.order)
+
     def weighted_by(self, factor: ScaledDouble) -> Self:
         held = self._times(factor.double)
         count, (unit, weight_unit) = held.doubles()[0], held.exponents
@@ -242,6 +246,97 @@ class CentralMoments(ElementwiseState, kw_only=False):
 def as_double(parts: Parts | DoubleFloat) -> DoubleFloat:
     """The double-float of two arrays."""
     return parts if isinstance(parts, DoubleFloat) else DoubleFloat(*parts)
+
+
+class AboutCentres(NamedTuple):
+    """Moments of rows in the units of their places, and about a centre that is near the mean."""
+
+    units: tuple[jax.Array, jax.Array]
+    """The exponents of the units of each state."""
+    rows: Any
+    apart: DoubleFloat
+    """The mean of each row minus the centre of its place."""
+    centre: DoubleFloat
+    """The centre of each state."""
+
+
+class MomentTerms(RowTerms, CentralMoments):
+    """The moments of each row: the last axis of `shape` is the first axis of a batch."""
+
+    def empty(self) -> dict[str, PyTree]:
+        return self.empty_of(())
+
+    @property
+    def num_rows(self) -> int | None:
+        shape = as_double(self.mean).shape
+        return shape[-1] if shape else None
+
+    def by_row(self, rows: int) -> None:
+        return None
+
+    def combine(self, other: Any) -> Self:
+        # An update adds one term for each row.
+        return other.stored() if self.num_rows is None else super().combine(other)
+
+    def about_centres(self, target: Target) -> Generator[Packed, PyTree, AboutCentres]:
+        """Asks for units and means of all rows at a place: the same in all replicas."""
+        least = xp.int32(xp.finfo(as_double(self.mean).dtype).minexp)
+        units = []
+        for exponent in self.exponents:
+            units.append(xp.maximum((yield Packed("bound", xp.asarray(exponent))), least))
+        rows = self.in_units((target.of_rows(units[0]), target.of_rows(units[1])))
+        count, mean, _ = rows.doubles()
+        weight = yield Packed("total", count)
+        total = yield Packed("total", count * mean)
+        # A float, which is the value itself if all values are equal floats.
+        centre = DoubleFloat.of((total / _one_where_zero(weight)).high)
+        nothing = DoubleFloat.of(0, count.dtype)
+        apart = where(count.high != 0, mean - target.of_rows(centre), nothing)
+        return AboutCentres((units[0], units[1]), rows, apart, centre)
+
+    def added_to(self, stacked: CentralMoments, target: Target) -> Merging:
+        about = yield from self.about_centres(target)
+        held, _ = yield from self.moments_of(about, stacked)
+        return stacked.combine(held)
+
+    def moments_of(
+        self, about: AboutCentres, stacked: Any
+    ) -> Generator[Packed, PyTree, tuple[Any, DoubleFloat]]:
+        """The moments of the rows of each state, and the distance of their mean from the centre."""
+        n, _, powers = about.rows.doubles()
+        d = about.apart
+        weight = yield Packed("sum", n)
+        rest = (yield Packed("sum", n * d)) / _one_where_zero(weight)
+        raised = []
+        for k in range(2, self.order + 1):
+            # sum(w * (x - centre)**k) of a row is the binomial sum of its own moments.
+            term = n * _power(d, k)
+            for j in range(2, k + 1):
+                own = powers[j - 2] if j == k else powers[j - 2] * _power(d, k - j)
+                term = term + own * float(math.comb(k, j))
+            raised.append((yield Packed("sum", term)))
+        mean = where(weight.high != 0, about.centre + rest, DoubleFloat.of(0, n.dtype))
+        powers = _about_mean(weight, rest, raised)
+        return stacked.holding(weight, mean, powers, about.units), rest
+
+
+class RowMoments(MomentTerms):
+    """The moments of each row of a batch."""
+
+    def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
+        w = rows_last(xp.broadcast_to(w, x.shape))
+        return super().of(x.map(rows_last) if isinstance(x, DoubleFloat) else rows_last(x), w)
+
+    def plus_rows(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
+        return self.combine(self.of(x, w))
+
+
+def _power(x: DoubleFloat, k: int) -> DoubleFloat:
+    return x if k == 1 else x * _power(x, k - 1)
+
+
+def _one_where_zero(x: DoubleFloat) -> DoubleFloat:
+    return where(x.high != 0, x, DoubleFloat.of(1, x.dtype))
 
 
 _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are normal floats
@@ -435,6 +530,50 @@ def sums_about_mean(
     return Fold([Term(weight, axes), *map(weighted, xs)], second)
 
 
+def sums_on_host(variables: Sequence[Any], w: Any, axes: tuple[int, ...]) -> SumsAboutMean | None:
+    """As `sums_about_mean` of two variables in float64, with their co-moment, in NumPy.
+
+    None if a square leaves the range of float64.
+    """
+    rest_shape = variables[0].shape[len(axes) :]
+    w = np.broadcast_to(w, variables[0].shape).reshape(-1, *rest_shape)
+    some = None if np.count_nonzero(w) == w.size else w != 0
+    weights = None if w.dtype == np.bool_ else w.astype(np.float64)
+
+    def total(*factors: Any) -> Any:
+        factors = factors if weights is None else (weights, *factors)
+        if len(factors) == 1:
+            return np.add.reduce(factors[0], 0)
+        return np.einsum(",".join(["n..."] * len(factors)) + "->...", *factors)
+
+    weight = np.add.reduce(w, 0, np.float64)
+    safe = np.where(weight > 0, weight, 1)
+    means, apart, rests = [], [], []
+    for x in variables:
+        x = x.reshape(w.shape)
+        x = x if some is None else np.where(some, x, 0)
+        # A sum of equal floats is rounded, and the centre is the float again.
+        centre = lax.reduce_precision(total(x) / safe, 11, 30)
+        d = x - centre
+        d = d if some is None else np.where(some, d, 0)
+        rest = total(d) / safe
+        means.append(DoubleFloat.of_float64(centre + rest))
+        apart.append(d)
+        rests.append(rest)
+    squares = [total(d, d) for d in apart]
+    for d, square in zip(apart, squares, strict=True):
+        if not np.isfinite(square).all() or ((square < _LEAST_SQUARE) & d.any(0)).any():
+            return None
+    powers = [x - weight * rest * rest for x, rest in zip(squares, rests, strict=True)]
+    co = total(*apart) - weight * rests[0] * rests[1]
+    double = DoubleFloat.of_float64
+    return SumsAboutMean(double(weight), means, [list(map(double, powers))], double(co))
+
+
+_LEAST_SQUARE = 2.0**-900
+"""A sum of squares below it may have lost digits."""
+
+
 def _again(x: jax.Array | DoubleFloat) -> jax.Array | DoubleFloat:
     """The same values for a second pass: XLA would make an array of what both passes use."""
     if isinstance(x, DoubleFloat):
@@ -574,7 +713,7 @@ class Moments(CountsInvalid, kw_only=False):
 _SEVERAL = 2
 
 
-class ExampleCount(MergesRows, LeafState):
+class ExampleCount(LeafState):
     """True if there are no examples, one, or several: some formulas need two.
 
     Weights count as repetitions, so one row of a weight above 1 is several examples. A row of any
@@ -603,7 +742,7 @@ class ExampleCount(MergesRows, LeafState):
 
     def plus_rows(self, w: jax.Array) -> Fold:
         """This number with the examples of a batch added."""
-        axes, is_mask = tuple(range(w.ndim)), w.dtype == xp.bool_
+        axes, is_mask = self._reduced(w), w.dtype == xp.bool_
         terms = [Term(w if is_mask else w != 0, axes)]
         if not is_mask:
             terms.append(Term(w > 1, axes))
@@ -614,6 +753,10 @@ class ExampleCount(MergesRows, LeafState):
             return self._holding(self.number + xp.minimum(number, _SEVERAL))
 
         return Fold(terms, finish)
+
+    def _reduced(self, w: jax.Array) -> tuple[int, ...]:
+        """The axes of weights over which examples are counted."""
+        return tuple(range(w.ndim))
 
     def _holding(self, number: jax.Array) -> Self:
         return self.with_parts({"number": xp.minimum(number, _SEVERAL)})
@@ -632,16 +775,26 @@ class ExampleCount(MergesRows, LeafState):
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
 
-    @property
-    def repeats(self) -> bool:
-        return True
-
-    def with_rows(self, rows: Self, target: Target) -> Generator[Packed, PyTree, Self]:
-        total = yield Packed("sum", rows.number)
-        return self.combine(self._holding(total))
+    def by_row(self, rows: int) -> "RowExamples":
+        return RowExamples()
 
     def to_mesh(self) -> list[Travel]:
         return [Travel("sum", [xp.asarray(self.number)])]
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         return self._holding(arrays[0])
+
+
+class RowExamples(RowTerms, ExampleCount):
+    """The number of examples of each row."""
+
+    @property
+    def num_rows(self) -> int | None:
+        return self.number.shape[0] if self.number.ndim else None
+
+    def _reduced(self, w: jax.Array) -> tuple[int, ...]:
+        return tuple(range(1, w.ndim))
+
+    def added_to(self, stacked: ExampleCount, target: Target) -> Merging:
+        total = yield Packed("sum", self.number)
+        return stacked.combine(stacked._holding(total))

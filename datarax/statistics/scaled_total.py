@@ -1,6 +1,6 @@
 """`ScaledTotal`: a sum of floats whose products and whose value may leave the range of a float."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Self
 
@@ -13,9 +13,9 @@ from datarax._xp import all_finite, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold, Term
-from datarax.algebra.row_merge import MergesRows, Packed, Target, merged_in_pairs
+from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import MetricReduceOp, filled, merge_op, zeros
-from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, split, stack, where
+from datarax.numerics.double_float import DoubleFloat, adds_wide, split, stack, where
 from datarax.numerics.exact import Exact, exact
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble, scaled_power
@@ -35,7 +35,7 @@ _MOST_COUNTED = 2**31  # a mask of fewer elements is added up as int32
 _FAR = 100  # an exponent up to which floats are far from overflow and underflow
 
 
-class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
+class ScaledTotal(ElementwiseState, kw_only=False):
     """A sum of `w * x` for each element of `shape`: a double-float times a power of two.
 
     The power is that of the greatest summand so far, so that neither a product nor the sum
@@ -63,8 +63,12 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         super().__post_init__()
 
     def empty(self) -> dict[str, PyTree]:
-        zero = zeros(self.shape, default_float().name)
-        return {"parts": (zero, zero), "exponent": filled(self.shape, "int32", NOTHING)}
+        return self.empty_of(self.shape)
+
+    def empty_of(self, shape: tuple[int, ...]) -> dict[str, PyTree]:
+        """The arrays of the empty state, of this shape."""
+        zero = zeros(shape, default_float().name)
+        return {"parts": (zero, zero), "exponent": filled(shape, "int32", NOTHING)}
 
     def of(self, x: jax.Array, w: jax.Array | None = None) -> Self:
         """The sum of `w * x` over a batch of shape (..., *shape).
@@ -117,11 +121,16 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
 
     def _plus_wide(self, *totals: DoubleFloat | jax.Array) -> Self:
         """These sums with others added, in float64, which holds each sum of float32."""
+        with jax.enable_x64(True):
+            return self._plus_float64(
+                xp.stack(
+                    [x.wide if isinstance(x, DoubleFloat) else x.astype(np.float64) for x in totals]
+                )
+            )
+
+    def _plus_float64(self, total: jax.Array) -> Self:
         parts = self.scaled
         with jax.enable_x64(True):
-            total = xp.stack(
-                [x.wide if isinstance(x, DoubleFloat) else x.astype(np.float64) for x in totals]
-            )
             usable = xp.isfinite(total) & (total != 0)
             special = xp.where(total == 0, xp.int32(NOTHING), xp.int32(INFINITE))
             exponent = xp.where(usable, exponent_of(total), special)
@@ -268,19 +277,11 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
     def by_row(self, rows: int) -> "RowTotals":
         return RowTotals((*self.shape, rows))
 
-    @property
-    def repeats(self) -> bool:
-        return has_wide(self.parts[0].dtype)
-
-    def with_rows(self, rows: Self, target: Target) -> Generator[Packed, PyTree, Self]:
-        if not has_wide(self.parts[0].dtype):
-            return merged_in_pairs(self, rows, target)
-        # The rows of one state are added up in units of the greatest power among them, or more.
-        exponents = xp.asarray(rows.exponent)
-        top = xp.maximum((yield Packed("bound", exponents)), xp.int32(NOTHING))
-        shift = xp.minimum(exponents - target.of_rows(top), 0)
-        total = yield Packed("sum", rows.scaled * power_of_two(shift, rows.scaled.dtype))
-        return self.combine(self._holding(total, top))
+    def plus_unscaled(self, total: DoubleFloat) -> Self:
+        """The sum with double-floats added that are one array of float64."""
+        if total.is_on_host and on_host(self):
+            return self._plus_on_host(total.wide)
+        return self._plus_float64(total.wide)
 
     def canonical(self) -> Self:
         # The sum itself, if it is far from overflow; else its significand and its exponent.
@@ -292,8 +293,16 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         return self._holding(where(near, self.double, apart), exponent).stored()
 
 
-class RowTotals(ScaledTotal):
+class RowTotals(RowTerms, ScaledTotal):
     """Sums of each row by itself: the last axis of `shape` is the first axis of a batch."""
+
+    def empty(self) -> dict[str, PyTree]:
+        return self.empty_of(())
+
+    @property
+    def num_rows(self) -> int | None:
+        shape = as_double(self.parts).shape
+        return shape[-1] if shape else None
 
     def of(self, x: jax.Array, w: jax.Array | None = None) -> Self:
         w = None if w is None else rows_last(xp.broadcast_to(w, x.shape))
@@ -309,10 +318,41 @@ class RowTotals(ScaledTotal):
     def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
         return super().of_scaled(*map(rows_last, (part, exponents, w)))
 
+    def _plus_on_host(self, x: Any, unit: Array | None = None) -> "RowTotals":
+        if unit is None and self.num_rows is None:
+            return self._unscaled(DoubleFloat.of_float64(x))
+        return super()._plus_on_host(x, unit)
 
-def rows_last(x: jax.Array) -> jax.Array:
-    """The array with its first axis, of rows, as the last one."""
-    return xp.moveaxis(x, 0, -1)
+    def _plus_float64(self, total: jax.Array) -> "RowTotals":
+        if self.num_rows is None:
+            return self._unscaled(DoubleFloat.of_float64(total))
+        return super()._plus_float64(total)
+
+    def _unscaled(self, total: DoubleFloat) -> "UnscaledTotals":
+        unit = np.broadcast_to(np.int32(0), total.shape)
+        return UnscaledTotals(self.shape).with_parts({"parts": total, "exponent": unit})
+
+    def added_to(self, stacked: ScaledTotal, target: Target) -> Merging:
+        # The rows of one state are added up in units of the greatest power among them, or more.
+        exponents = xp.asarray(self.exponent)
+        top = xp.maximum((yield Packed("bound", exponents)), xp.int32(NOTHING))
+        shift = xp.minimum(exponents - target.of_rows(top), 0)
+        total = yield Packed("sum", self.scaled * power_of_two(shift, self.scaled.dtype))
+        return stacked.combine(stacked._holding(total, top))
+
+
+class UnscaledTotals(RowTotals):
+    """Sums of each row in float64, which holds any product of float32 numbers: in units of 1."""
+
+    @property
+    def double(self) -> DoubleFloat:
+        return self.scaled
+
+    def __getitem__(self, index: int) -> "UnscaledTotals":
+        return self.one()._unscaled(self.scaled[index])
+
+    def added_to(self, stacked: ScaledTotal, target: Target) -> Merging:
+        return stacked.plus_unscaled((yield Packed("sum", self.scaled)))
 
 
 def _host_sum(x: Array, w: Array | None, axes: int) -> np.ndarray:

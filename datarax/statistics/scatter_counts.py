@@ -1,7 +1,6 @@
 """Sums by place: `ScatterCounts`, a large table of counts; sums and extremes of one batch."""
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -16,7 +15,7 @@ from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.replication import folding
-from datarax.algebra.row_merge import MergesRows, Packed, Target
+from datarax.algebra.row_merge import Merging, RowTerms, Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide
@@ -31,11 +30,13 @@ _INTO_FLAT = lax.ScatterDimensionNumbers((), (0,), (0,))
 _CHUNK = 2**14  # cells that are flushed at a time
 
 Doubles = tuple[jax.Array, jax.Array]
+Added = tuple[tuple[jax.Array, jax.Array], ...]
+"""The cells of each row, and their weights, of each call of `add`."""
 Table = tuple[jax.Array, Doubles]
 """The recent counts, and the flushed ones as the two parts of double-floats."""
 
 
-class ScatterCounts(MergesRows, LeafState, kw_only=False):
+class ScatterCounts(LeafState, kw_only=False):
     """A table of sums of weights. Each example adds its weight to a few cells.
 
     Boolean weights are counted: a scatter adds them to 32-bit integers in place, so the cost of an
@@ -159,15 +160,11 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
     def float_sums(self) -> list[jax.Array]:
         return [self.flushed[0]]
 
-    def for_row(self) -> "RowOfCells":
-        return RowOfCells()
+    def by_row(self, rows: int) -> "RowCells":
+        return RowCells()
 
-    @property
-    def repeats(self) -> bool:
-        return has_wide(self.flushed[0].dtype)
-
-    def with_rows(self, rows: "RowOfCells", target: Target) -> Generator[Packed, PyTree, Self]:
-        yield from ()
+    def with_cells(self, added: Added, target: Target) -> Self:
+        """Stacked tables, with the cells of rows added."""
         place, counts, size = target.place, target.counts, target.size
         cells = math.prod(self.shape)
         # All tables are one table with a further axis. A cell of it has no greater bound than the
@@ -175,7 +172,7 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
         whole = ScatterCounts((size, *self.shape)).with_parts(
             self.children() | {"pending": xp.max(self.pending)}
         )
-        for cell, weights in rows.added:
+        for cell, weights in added:
             cells_of_row = math.prod(cell.shape[1:])
             cell, weights = (x.reshape(place.size, cells_of_row) for x in (cell, weights))
             # The product may overflow for a row that is left out, and for a cell that is ignored.
@@ -228,20 +225,28 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class RowOfCells:
-    """Replaces a table in the update of a single row: it keeps the few cells and their weights."""
+class RowCells(RowTerms):
+    """The few cells of a table to which each row adds, and their weights."""
 
     holds_arrays: ClassVar[bool] = True
-    added: tuple[tuple[jax.Array, jax.Array], ...] = ()
-    """The places and weights of each call of `add`."""
+    row_axis: ClassVar[int] = 0
+    added: Added = ()
 
-    def add(self, place: jax.Array, weights: jax.Array) -> "RowOfCells":
-        """Keeps the cells and their weights."""
-        return RowOfCells((*self.added, (place, weights)))
+    def add(self, place: jax.Array, weights: jax.Array) -> "RowCells":
+        """Keeps the cells and their weights, with a leading axis of rows."""
+        return RowCells((*self.added, (place, weights)))
 
-    def elsewhere(self) -> "RowOfCells":
+    def elsewhere(self) -> "RowCells":
         """The other devices keep no cells of a replicated state."""
-        return RowOfCells()
+        return RowCells()
+
+    @property
+    def num_rows(self) -> int | None:
+        return self.added[0][0].shape[0] if self.added else None
+
+    def added_to(self, stacked: ScatterCounts, target: Target) -> Merging:
+        yield from ()
+        return stacked.with_cells(self.added, target)
 
 
 def flushed_total(recent: jax.Array, flushed: Doubles) -> DoubleFloat:

@@ -35,7 +35,6 @@ class BestValue(ElementwiseState):
         1.0 1 3
     """
 
-    rowwise: ClassVar[bool] = False
     is_extreme: ClassVar[bool] = True
 
     mode: Literal["max", "min"] = "max"

@@ -161,7 +161,9 @@ class Resampled(WithArgument):
             keys = left ^ right
         counts = poisson_counts(keys, self.replicas, self.seed)
         counts = xp.where(counted[:, None], counts.astype(xp.int32), 0)
-        return calls, Target(xp.zeros(rows, xp.uint32), 1, counts), seen
+        # What cannot be used is known of the data, and need not be of each replica.
+        target = Target(xp.zeros(rows, xp.uint32), 1, counts, counts_invalid=False)
+        return calls, target, seen
 
     def _own_keys(self, calls: list[Call], counted: jax.Array) -> jax.Array:
         """A key for each row: a hash of how many rows came before it, and of what it holds.

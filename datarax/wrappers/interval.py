@@ -5,22 +5,21 @@ from statistics import NormalDist
 from typing import Literal, Self
 
 import jax
-import numpy as np
 
 from datarax._checks import choice
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._update_context import in_update
-from datarax._xp import on_host, vmap, xp
+from datarax._xp import vmap, xp
 from datarax.algebra.fields import state
-from datarax.metrics.base import Metric, shares_statistic
+from datarax.algebra.pytrees import map_leaf_states
+from datarax.metrics.base import Metric
 from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading
-from datarax.metrics.row_updates import by_rows, kept_apart, rows_of, with_all_rows
+from datarax.metrics.row_updates import adds_by_row, by_rows, kept_apart, rows_of
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
-from datarax.statistics.class_counts import PredictionCounts
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.wrappers.wrapper import MultiplyingWrapper, checked_confidence, checked_metric
 
@@ -109,7 +108,7 @@ class Interval(MultiplyingWrapper):
         metric = self.metric.apply(calls)
         with in_update(checks="none"):  # the values have just been checked
             a, b = terms_of_rows(self.metric.emptied(), calls, rows_of(calls))
-        counts = (a.high != 0) | (b.high != 0)
+        counts = (a.to_float() != 0) | (b.to_float() != 0)
         moments = self.moments.combine(self.moments.of_two(a, b, counts))
         return self.with_parts({"metric": metric, "moments": moments})
 
@@ -165,29 +164,9 @@ def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]
 
 def terms_of_rows(empty: Metric, call: Call, rows: int) -> PyTree:
     """The numerator and the denominator of each row, each with a leading axis of rows."""
-    if rows and on_host(*jax.tree.leaves((empty, call))):
-        # NumPy has no `vmap`, and a loop over the rows is slow. So the state keeps the rows apart.
-        statistic: PyTree = empty.children().get("statistic")
-        apart = kept_apart(empty, call, rows)
-        if apart is None and isinstance(statistic, PredictionCounts) and shares_statistic(empty):
-            _, given = with_all_rows(call, rows).by_name
-            counted = empty.replace(statistic=_counted_apart(statistic, given, rows))
-            apart = empty, counted
-        if apart is not None:
-            ratio: PyTree = apart[1].as_ratio()
-            return [x.map(lambda part: xp.moveaxis(part, -1, 0)) for x in ratio]
+    if rows and adds_by_row(empty, call):
+        terms = kept_apart(empty, call, rows)
+        terms = map_leaf_states(lambda states: [each.as_state() for each in states], terms)
+        ratio: PyTree = terms.as_ratio()
+        return [x.map(lambda part: xp.moveaxis(part, -1, 0)) for x in ratio]
     return vmap(lambda call: empty.apply(call).as_ratio())(by_rows(call, rows))
-
-
-_BLOCK = 128
-
-
-def _counted_apart(empty: PredictionCounts, given: dict[str, PyTree], rows: int) -> PyTree:
-    """Counts with a last axis of rows: each row is the only one that counts in a replica."""
-    parts = []
-    for start in range(0, rows, _BLOCK):  # a block of n rows takes n**2 weights
-        block = jax.tree.map(lambda x, i=start: x[i : i + _BLOCK], given)
-        alone = xp.eye(min(_BLOCK, rows - start), dtype=xp.int32)
-        parts.append(empty.with_repeated(alone, **block).cells.parts)
-    joined = tuple(np.moveaxis(np.concatenate(x), 0, -1) for x in zip(*parts, strict=True))
-    return empty.replace(cells=empty.cells.with_parts({"parts": joined}))

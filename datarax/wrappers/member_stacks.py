@@ -53,7 +53,7 @@ def kind_of(part: Metric | Stack) -> Kind | None:
         statistic = statistic_of(part)
         if sum(math.prod(x.shape[len(axes) :]) for x in leaves) > MOST_CELLS:
             return None
-        if not all(getattr(state, "rowwise", False) for state in leaf_states(statistic)):
+        if any(state.by_row(1) is None for state in leaf_states(statistic)):
             return None
     if on_host(*leaves):
         place: Hashable = None

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
 import jax
-import numpy as np
 
 from datarax._checks import is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
-from datarax._xp import on_host, vmap, xp
+from datarax._xp import xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.row_merge import Target, merge_rows
 from datarax.algebra.stack import Stack
@@ -123,12 +122,8 @@ class Sliced(WithArgument):
         flat = jax.tree.map(lambda x: xp.reshape(x, (inner.size, *x.shape[2:])), states)
         flat = flat.apply_at(calls, inner)
         states = jax.tree.map(lambda x, y: xp.reshape(y, xp.shape(x)), states, flat)
-        if on_host(unknown, self):
-            here = target.folded("sum", unknown.astype(np.int32))
-            counted = vmap(lambda one, count: one.update(count))(self.unknown, here)
-        else:
-            rows = vmap(MetricAccumulator(0).update)(unknown)
-            (counted,) = merge_rows([self.unknown], [rows], target)
+        terms = MetricAccumulator(0).by_row(unknown.size).update(unknown)
+        (counted,) = merge_rows([self.unknown], [terms], target)
         metric, slices = self.metric.apply_at(calls, target), self.slices.holding(states)
         return self.with_parts({"metric": metric, "slices": slices, "unknown": counted})
 

@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction
-from typing import ClassVar, Self, TypeVar
+from typing import Self, TypeVar
 
 import jax
 import numpy as np
@@ -38,8 +38,6 @@ class Numbered(Stack, kw_only=False):
     Raises:
         MetricInputError: the states count updates themselves.
     """
-
-    rowwise: ClassVar[bool] = False
 
     number: jax.Array = state()
     """How many updates there were, int32."""

@@ -55,11 +55,11 @@ def test_a_leading_axis_is_named(name):
 
 
 def test_an_update_names_it_or_the_reading_does():
-    for metric in (metrics.AUROC(), metrics.PearsonCorrCoef()):
+    with pytest.raises(datarax.MetricInputError, match=SAID.format("AUROC")):
+        repeated(metrics.AUROC()).update(ROWS[0] / 9, np.array([0, 1, 1]))
+    for metric, rows in ((metrics.Mean(), ROWS[:1]), (metrics.PearsonCorrCoef(), ROWS[:2])):
         with pytest.raises(datarax.MetricInputError, match=SAID.format(type(metric).__name__)):
-            repeated(metric).update(ROWS[0] / 9, np.array([0, 1, 1]))
-    with pytest.raises(datarax.MetricInputError, match=SAID.format("Mean")):
-        repeated(metrics.Mean()).update(ROWS[0]).results()
+            repeated(metric).update(*rows).results()
 
 
 def test_what_the_message_says_works():

@@ -31,6 +31,8 @@ class PowerTotal(CountsInvalid, kw_only=False):
     mean of large logarithms loses no digits.
     """
 
+    terms_by_row = False
+
     power: Literal[2, 1, 0, -1]
     """The power. For 0 and -1, negative values cannot be used, and zeros are counted separately: a
     single zero makes the mean zero."""

@@ -62,7 +62,6 @@ class Mean(ValueMetric):
 
     tasks = ("regression",)
     statistic = WeightedTotal()
-    terms_by_row = True
 
     def compute(self) -> PyTree:
         return self.statistic.mean
@@ -166,6 +165,8 @@ class ExactTotal(WeightedTotal):
         >>> print(seen.exact)
         1152921504606846977
     """
+
+    terms_by_row = False
 
     whole = MetricAccumulator(0)
     """The sum of `w * x` over the integers whose weights are whole numbers."""

@@ -107,7 +107,6 @@ class ExactMatch(TaskMetric):
     higher_is_better = True
     tasks = ("multiclass", "multilabel")
     statistic: RowMatches = state()
-    terms_by_row = True
 
     def __post_init__(self) -> None:
         self.statistic = RowMatches.from_fields(self)

@@ -29,6 +29,8 @@ class GroupCounts(ThresholdCounts):
     with a group out of range, are excluded and counted in `invalid`.
     """
 
+    terms_by_row = False
+
     num_groups: int
     """The number of groups, which are numbered from 0."""
 

@@ -35,6 +35,8 @@ class PairedMatches(TaskCounts):
         [1. 2. 0. 0.]
     """
 
+    terms_by_row = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.cells = MetricAccumulator(np.zeros(4))

@@ -39,6 +39,8 @@ class ExpertCounts(CountsInvalid):
         [[2. 1. 2.]] 1
     """
 
+    terms_by_row = False
+
     num_experts: int = field(kw_only=False)
     """The number of experts E."""
     num_layers: int | None = None

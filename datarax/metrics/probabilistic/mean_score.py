@@ -20,7 +20,6 @@ class MeanScore(Metric):
     """The weighted mean of a score of each example; a subclass defines `update`."""
 
     statistic = WeightedTotal()
-    terms_by_row = True
 
     def compute(self) -> PyTree:
         return self.statistic.mean

@@ -100,6 +100,9 @@ class DevianceMoments(CentralMoments):
         part, exponents = tweedie_deviance(mean, x, self.power, apart)
         return xp.where(apart == 0, 0, part), exponents
 
+    def by_row(self, rows: int) -> None:
+        return None
+
     def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
         merged = super().plus(other, total, apart)
         deviances = self.total.combine(other.total)

@@ -17,7 +17,6 @@ class RegressionMetric(Metric):
 
     tasks = ("regression",)
     statistic: Any = state()
-    terms_by_row = True
 
     @shareable
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:

@@ -22,6 +22,8 @@ _MEASURES = Overlaps._fields
 class BoxPairs(State):
     """The total of each measure of `Overlaps` over pairs of boxes, and their weight."""
 
+    terms_by_row = True
+
     sums = ScaledTotal((len(_MEASURES) + 1,))
     """The sums of `w * x` of each measure, and of `w`."""
     invalid = InvalidCounts()
@@ -62,7 +64,6 @@ class BoxOverlap(Metric):
     """A field of `datarax.numerics.boxes.Overlaps`."""
 
     statistic = BoxPairs()
-    terms_by_row = True
 
     @shareable
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
