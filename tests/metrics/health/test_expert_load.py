@@ -1,5 +1,7 @@
 """ExpertLoad beyond what the registry checks: hostile ids, drops, layers, router logits."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
