@@ -20,6 +20,7 @@ from datarax._typing import PyTree
 _numbers = itertools.count()
 # An outcome that starts so is a failure of the round; the rest of it is the reason.
 _LATE = "late: "
+_GONE_ON = "a process has gone on without it"
 # The store has this long to answer, however short the caller's timeout is. A long wait is cut into
 # pieces of this length, so that Ctrl-C is handled between them.
 _PIECE_SECONDS = 1.0
@@ -49,6 +50,7 @@ class Barrier:
         self._folder = f"datarax/{name or next(_numbers)}"
         self.round = 0
         self._given_up = False  # on a round whose outcome is unknown, as the store did not answer
+        self._unsent: dict[str, bytes] = {}
 
     def wait(
         self,
@@ -84,6 +86,7 @@ class Barrier:
             self._given_up = True
             raise MetricTimeoutError(f"{about}: {error}") from error
         self._given_up = False
+        self._unsent.clear()
         self.round += 1
         if failed(outcome) or outcome.startswith(_LATE):
             self._see_off(self.round - 1)
@@ -98,6 +101,7 @@ class Barrier:
         waited = "" if timeout is None else f" after {timeout:g} s"
         gave_up = f"process {jax.process_index()} gave up{waited}"
         try:
+            self._send(deadline)
             self._post(note, deadline)
             while True:
                 late = time.monotonic() >= deadline
@@ -110,10 +114,13 @@ class Barrier:
                     if self.round:
                         self._call("key_value_delete", f"outcome/{self.round - 1}")
                 elif late:
-                    who = _named(missing) if missing else "a process has gone on without it"
+                    who = _named(missing) if missing else _GONE_ON
                     outcome = self._decide(f"{_LATE}{who}; {gave_up}")
                 else:
                     outcome = self._get(f"outcome/{self.round}", deadline)
+                    if outcome is None and any(at > self.round for at, _ in notes.values()):
+                        # It has not waited here: after a wait, there is an outcome.
+                        outcome = self._decide(f"{_LATE}{_GONE_ON}")
                 if outcome is not None:
                     return outcome
         except _StoreError:
@@ -195,20 +202,18 @@ class Barrier:
         reached = "all processes have reached it"
         return f"{reached}, but these processes do not wait for it: {idle}" if idle else reached
 
-    def publish(self, name: str, data: bytes, timeout: float | None) -> None:
-        """Posts data of any size under a name, for `published`."""
-        starts = range(0, max(1, len(data)), _CHUNK_BYTES)
-        for number, start in enumerate(starts):
-            mark = _LAST if number == len(starts) - 1 else _MORE
-            key = f"published/{jax.process_index()}/{name}/{number}"
-            chunk = mark + data[start : start + _CHUNK_BYTES]
-            self._call("key_value_set_bytes", key, chunk, True, deadline=_deadline(timeout))
+    def publish(self, name: str, data: bytes) -> None:
+        """Posts data of any size under a name, when this process waits next.
 
-    def published(self, name: str, process: int) -> bytes:
-        """The data that a process published before a round at which all have arrived."""
+        It replaces what the process published in earlier rounds.
+        """
+        self._unsent[name] = data
+
+    def published(self, name: str, process: int, number: int) -> bytes:
+        """The data that a process published when it arrived at that round."""
         chunks: list[bytes] = []
         while not chunks or chunks[-1][:1] == _MORE:
-            key = f"published/{process}/{name}/{len(chunks)}"
+            key = f"published/{process}/{number}/{name}/{len(chunks)}"
             chunk = self._get(key, method="blocking_key_value_get_bytes")
             if chunk is None:
                 raise _StoreError(f"process 0 did not return what process {process} published")
@@ -217,10 +222,25 @@ class Barrier:
 
     def withdraw(self) -> None:
         """Deletes what this process has published."""
+        self._unsent.clear()
         with contextlib.suppress(_StoreError):
             self._call("key_value_delete", f"published/{jax.process_index()}")
 
     # Calls to the store.
+
+    def _send(self, deadline: float) -> None:
+        """Posts what `publish` was given: under the number of the round, as a call to a store that
+        did not answer may still come through in a later one."""
+        own = f"published/{jax.process_index()}"
+        if self._unsent:
+            self._call("key_value_delete", own, deadline=deadline)
+        for name, data in self._unsent.items():
+            starts = range(0, max(1, len(data)), _CHUNK_BYTES)
+            for number, start in enumerate(starts):
+                mark = _LAST if number == len(starts) - 1 else _MORE
+                key = f"{own}/{self.round}/{name}/{number}"
+                chunk = mark + data[start : start + _CHUNK_BYTES]
+                self._call("key_value_set_bytes", key, chunk, True, deadline=deadline)
 
     def _post(self, note: str, deadline: float) -> None:
         key, text = f"at/{jax.process_index()}", f"{self.round} {note}"

@@ -63,12 +63,13 @@ def check_same(x: PyTree, *, timeout: float | None = None) -> None:
     barrier = barrier_of("check_same")
     with barrier.aborting():
         listed = json.dumps(_digests(x), sort_keys=True).encode()
-        barrier.publish("arrays", listed, timeout)
+        barrier.publish("arrays", listed)
 
     def difference(digests: dict[int, str]) -> str:
         if len(set(digests.values())) == 1:
             return ""
-        return _difference({i: json.loads(barrier.published("arrays", i)) for i in digests})
+        held = {i: barrier.published("arrays", i, barrier.round) for i in digests}
+        return _difference({i: json.loads(each) for i, each in held.items()})
 
     digest = hashlib.sha256(listed).hexdigest()
     try:

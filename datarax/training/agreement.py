@@ -38,14 +38,23 @@ def check_agreement(metric: Metric, timeout: float | None = None) -> None:
 
 
 def agree(barrier: Barrier, metric: Metric, timeout: float | None, about: str) -> None:
-    """Does what `check_agreement` does, in the next round of `barrier`."""
+    """Does what `check_agreement` does, in the next round of `barrier`.
+
+    A process that only arrives at the round, without a note, holds what it held at the last one.
+    """
     described = json.dumps(describe(metric), sort_keys=True).encode()
-    barrier.publish("metric", described, timeout)
+    barrier.publish("metric", described)
 
     def difference(digests: dict[int, str]) -> str:
+        if unmoved := [str(process) for process, digest in digests.items() if not digest]:
+            return (
+                f"the metric has moved to another mesh on some processes only, and not on: "
+                f"{', '.join(unmoved)}; call per_device on every process, for the same window"
+            )
         for process, digest in sorted(digests.items()):
             if digest != digests[0]:
-                ours, theirs = (json.loads(barrier.published("metric", i)) for i in (0, process))
+                held = (barrier.published("metric", i, barrier.round) for i in (0, process))
+                ours, theirs = map(json.loads, held)
                 return _difference(ours, theirs, process)
         return ""
 

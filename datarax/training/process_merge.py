@@ -74,20 +74,21 @@ def merge_processes(metric: M, *, timeout: float | None = None) -> M:
             _check_own(metric, about)
             own = fetched(metric.merged())
             if rank:
-                barrier.publish("state", serialization.to_bytes(own), timeout)
+                barrier.publish("state", serialization.to_bytes(own))
         agree(barrier, own, timeout, about)
         with barrier.aborting():
             if not rank:
-                empty = own.emptied()
+                empty, number = own.emptied(), barrier.round - 1
                 states = (
-                    serialization.from_bytes(empty, barrier.published("state", other))
+                    serialization.from_bytes(empty, barrier.published("state", other, number))
                     for other in range(1, jax.process_count())
                 )
                 merged = reduce(lambda a, b: a.merge(b), states, own)
-                barrier.publish("merged", serialization.to_bytes(merged), timeout)
+                barrier.publish("merged", serialization.to_bytes(merged))
         barrier.wait(timeout, about)
         with barrier.aborting():
-            result: PyTree = serialization.from_bytes(metric, barrier.published("merged", 0))
+            data = barrier.published("merged", 0, barrier.round - 1)
+            result: PyTree = serialization.from_bytes(metric, data)
         barrier.wait(timeout, about)
     finally:
         barrier.withdraw()

@@ -17,6 +17,7 @@ from datarax.distributed import global_batch
 from datarax.distributed.barrier import Barrier
 from datarax.metrics import Accuracy, Max, Mean
 from datarax.training import StatefulMetric, check_agreement
+from datarax.training.agreement import agree as compare
 from tests import processes
 from tests.helpers import long, make_mesh
 from tests.training.loops import Seen
@@ -310,15 +311,28 @@ def rounds():
         said.append(barrier.wait(TIMEOUT, "hello", str(i), only_note))
         said.append(barrier.wait(TIMEOUT, "hello", f"other {rank}", lambda notes: notes[0]))
     # One judges when the other has gone on, and has withdrawn what it had published.
-    barrier.publish("text", b"all" * 2**20, TIMEOUT)
+    barrier.publish("text", b"all" * 2**20)
 
     def slowly(notes):
         time.sleep(2.0 * rank)  # the other looks again who is there after 1 s
-        return str(len(barrier.published("text", 0)))
+        return str(len(barrier.published("text", 0, barrier.round)))
 
     time.sleep(0.3 * rank)
     said.append(barrier.wait(TIMEOUT, "hello", "", slowly))
     barrier.withdraw()
+    # One compares its metric, which has moved, and the other arrives without waiting.
+    apart, level = barriers[4], barriers[3]
+    if rank == 0:
+        apart.arrive(TIMEOUT)
+        level.wait(TIMEOUT, "let the other compare")
+        apart.arrive(TIMEOUT)
+        apart.arrive(TIMEOUT)  # before the other looks
+        level.wait(TIMEOUT, "let the other be late")
+    else:
+        said.append(said_by(lambda: compare(apart, Mean(), TIMEOUT, "hello")))
+        level.wait(TIMEOUT, "let the other go on")
+        level.wait(TIMEOUT, "let the other go on")
+        said.append(said_by(lambda: compare(apart, Mean(), None, "hello")))
     # Without waiting, as on accelerators.
     if rank == 0:
         barrier.arrive(TIMEOUT)
@@ -345,12 +359,15 @@ def rounds():
 
 
 def test_a_barrier_holds_its_rounds_together():
+    moved = "the metric has moved to another mesh on some processes only, and not on: 0"
     for said, before, after, beyond, keys, threads in processes.run(rounds, 2):
         assert said[:12] == ["[0, 1]"] * 12
         assert said[12:32] == [f"1 {i}" for i in range(20)]
         assert said[32:232:2] == [str(i) for i in range(100)]
         assert said[33:232:2] == ["other 0"] * 100
-        assert said[232:] == [str(3 * 2**20)]
+        assert said[232] == str(3 * 2**20)
+        gone = "hello: a process has gone on without it"
+        assert [text.partition(";")[0] for _, text in said[233:]] in ([], [moved, gone])
         assert before in (None, "process 1 of 2 has not reached it")
         assert after == "all processes have reached it, but these processes do not wait for it: 0"
         assert beyond == "processes 0, 1 of 2 have not reached it"
