@@ -1,6 +1,7 @@
 """Outside `jit` on the host: the whole life of every metric compiles nothing."""
 
 import pickle
+from contextlib import nullcontext
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ import sklearn.metrics as sk
 
 import datarax
 from datarax import metrics
-from datarax._xp import at
+from datarax._xp import at, by_blocks, xp
 from tests.registry import BATCH, CASES
 
 
@@ -221,3 +222,70 @@ def test_scatters_on_the_host_follow_their_definition(what, rng):
                 want[at_place] = ufunc(want[at_place], part)
         index = (..., *places) if leading else tuple(places)
         np.testing.assert_array_equal(getattr(at(x)[index], what)(y), want)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "float16", "float32", "float64"])
+def test_a_selection_of_many_elements_is_that_of_numpy(rng, share, dtype):
+    condition = rng.random((3, 5000)) < share
+    x, y = (rng.normal(size=(3, 5000)).astype(dtype) for _ in range(2))
+    for a, b in ((x, y), (x, y.dtype.type(1)), (x, 0), (0, x), (x[0], y), (x, np.stack([y, y]))):
+        found, expected = xp.where(condition, a, b), np.where(condition, a, b)
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert found.tobytes() == expected.tobytes()
+        assert not any(np.shares_memory(found, each) for each in (x, y))
+
+
+def test_blocks_of_rows_are_computed_as_all_rows_at_once(rng):
+    x, y = rng.normal(size=(2, 4999, 13)), rng.normal(size=(2, 4999))
+    sizes = []
+
+    def of_rows(x, y):
+        sizes.append(x.size)
+        return x.max(-1) + y, x * y[..., None]
+
+    for found, expected in zip(by_blocks(of_rows, 2, x, y), of_rows(x, y), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert len(sizes) > 3
+    assert max(sizes[:-1]) <= 2**15
+    alone = by_blocks(lambda x: x.sum((1, 2)), 1, x)  # two rows, each larger than a block
+    np.testing.assert_array_equal(alone, x.sum((1, 2)))
+
+
+@pytest.mark.parametrize("shape", [(5000, 3), (5000, 100), (3, 5000)])
+@pytest.mark.parametrize("axis", [-1, 1, (1,), 0, None])
+def test_sums_of_many_elements(rng, shape, axis):
+    x = rng.normal(size=shape)
+    np.testing.assert_allclose(xp.sum(x, axis), x.sum(axis), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("metric", "shape"),
+    [
+        (metrics.MeanSquaredError(), ()),
+        (metrics.TweedieDeviance(1), ()),
+        (metrics.CosineSimilarity(), (7,)),
+        (metrics.KLDivergence(), (7,)),
+        (metrics.R2Score(), ()),
+        (metrics.Perplexity(), (7,)),
+    ],
+    ids=lambda x: getattr(type(x), "__name__", ""),
+)
+def test_one_large_update_is_as_many_small_ones(rng, metric, shape):
+    preds, target = (rng.uniform(0.1, 1, (40_000, *shape)).astype(np.float32) for _ in range(2))
+    if isinstance(metric, metrics.KLDivergence):
+        preds, target = (x / x.sum(-1, keepdims=True) for x in (preds, target))
+    if isinstance(metric, metrics.Perplexity):
+        target = rng.integers(0, 7, 40_000)
+    preds[12_345] = np.nan  # in one block
+    weights = rng.integers(0, 3, 40_000)
+    whole = metric.update(preds, target, weights=weights)
+    parts = metric
+    for i in range(0, 40_000, 500):
+        part = slice(i, i + 500)
+        parts = parts.update(preds[part], target[part], weights=weights[part])
+    whole, parts = (each.replace(on_invalid="exclude") for each in (whole, parts))
+    assert int(whole.invalid_count()) == int(parts.invalid_count()) == bool(weights[12_345])
+    with pytest.warns(datarax.InvalidValuesWarning) if weights[12_345] else nullcontext():
+        found, expected = whole.results(), parts.results()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -42,12 +42,12 @@ def _flatten_with_keys(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
 
 def _unflatten(cls: type[Tree], aux: _Aux, children: Iterable[PyTree]) -> Tree:
     # JAX may pass any objects as children, so nothing is checked here.
-    self = _without_children(cls, aux)
+    self = without_children(cls, aux)
     vars(self).update(zip(aux[0], children, strict=True))
     return self
 
 
-def _without_children(cls: type[Tree], aux: _Aux) -> Tree:
+def without_children(cls: type[Tree], aux: _Aux) -> Tree:
     """An instance that has its static part, and no children yet."""
     self = object.__new__(cls)
     names, config, nans = aux
@@ -105,7 +105,7 @@ def _keys_of_arrays(flat: _Flat) -> tuple[Hashable, ...]:
 
 
 def _unflatten_flat(cls: type[Tree], flat: _Flat, arrays: Iterable[jax.Array]) -> Tree:
-    self = _without_children(cls, flat.aux)
+    self = without_children(cls, flat.aux)
     vars(self)["_arrays"] = tuple(arrays), flat
     return self
 

@@ -9,12 +9,13 @@ import enum
 import inspect
 import math
 from collections.abc import Callable, Hashable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
+from datarax._checks import x64_enabled
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, is_traced, on_host
@@ -33,7 +34,12 @@ from datarax.algebra.fields import (
     shown_fields,
     state,
 )
-from datarax.algebra.pytrees import make_children, map_leaf_states, register_pytree
+from datarax.algebra.pytrees import (
+    make_children,
+    map_leaf_states,
+    register_pytree,
+    without_children,
+)
 from datarax.algebra.replication import axes_of, counted_once, folding
 from datarax.algebra.state_dicts import Parts, Saveable, check_configuration, register_with_flax
 from datarax.distributed import collectives
@@ -568,19 +574,27 @@ def _merged(a: S, b: S) -> S:
 
 def _axes_before(state: PyTree) -> Iterator[tuple[int, ...]]:
     """For each array of a state, the sizes of the axes before those of the empty state."""
-    if state.owns_mesh:  # it has an axis of devices, and knows it
-        yield ()
-    elif not state.holds_arrays:
-        for each in State.states_within(state):  # of a collection, its stacks
-            yield from _axes_before(each)
-    else:
-        for name, own in state.empty().items():
-            # A number has fewer parts with x64.
-            arrays = jax.tree.leaves(own), jax.tree.leaves(getattr(state, name))
-            for a, b in zip(*arrays, strict=False):
-                shape, own = getattr(b, "shape", ()), a.shape
-                axes = shape[: len(shape) - len(own)]
-                yield axes if shape[len(axes) :] == own else ()
+    coming = [state]
+    while coming:
+        each = coming.pop()
+        if each.owns_mesh:  # it has an axis of devices, and knows it
+            yield ()
+        elif not each.holds_arrays:
+            coming.extend(reversed(State.states_within(each)))  # of a collection, its stacks
+        else:
+            for name, shapes in _own_shapes(type(each), vars(each)["_aux"], x64_enabled()):
+                # A number has fewer parts with x64.
+                for own, x in zip(shapes, jax.tree.leaves(getattr(each, name)), strict=False):
+                    shape = getattr(x, "shape", ())
+                    axes = shape[: len(shape) - len(own)]
+                    yield axes if shape[len(axes) :] == own else ()
+
+
+@lru_cache(maxsize=4096)
+def _own_shapes(cls: type, aux: PyTree, x64: bool) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """The shapes of the arrays of an empty leaf state, by child; with x64 there are others."""
+    empty: PyTree = without_children(cls, aux)
+    return [(name, [x.shape for x in jax.tree.leaves(own)]) for name, own in empty.empty().items()]
 
 
 def refuse_leading_axes(state: State) -> None:

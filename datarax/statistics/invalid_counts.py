@@ -8,7 +8,7 @@ from typing import ClassVar, Self, TypeVar
 import jax
 import numpy as np
 
-from datarax._checks import as_float, is_integer
+from datarax._checks import as_float, float_dtype, is_integer
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, lax, on_host, xp
 from datarax.algebra.fields import state
@@ -117,7 +117,7 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = (), *others: jax.Arra
         return _none(x, axes)
     # Of magnitudes as integers, in the order of floats, NaN is above infinity. A comparison of
     # integers takes less time. The greatest one says the kind that counts.
-    found = list(map(as_float, found))
+    found = [y if y.dtype == float_dtype(y) else as_float(y) for y in found]
     info = xp.finfo(found[0].dtype)
     whole = xp.dtype(f"int{info.bits}")
     most = xp.asarray(np.iinfo(whole).max, whole)

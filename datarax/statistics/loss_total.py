@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 
@@ -185,15 +185,18 @@ LOSSES: dict[LossName, Loss] = {
 }
 
 
+def _as_given(*given: jax.Array) -> Any:
+    return given
+
+
 def _as_floats(p: jax.Array, t: jax.Array, e: PyTree = None) -> Arrays:
     """Predictions, targets and errors, which may be given, as floats."""
     return as_float(p), as_float(t), difference(p, t) if e is None else e
 
 
 def _reaching(p: jax.Array, t: jax.Array, threshold: float) -> Arrays:
-    """The predictions and the targets that reach a threshold, as booleans; no errors."""
-    p, t = _reaches(p, threshold), _reaches(t, threshold)
-    return p, t, p
+    """The predictions and the targets that reach a threshold, as booleans; no error is used."""
+    return _reaches(p, threshold), _reaches(t, threshold), as_float(p)
 
 
 def _in_float64(p: jax.Array, t: jax.Array) -> Arrays:
@@ -265,8 +268,11 @@ class LossTotal(CountsInvalid, kw_only=False):
                 convert = partial(_reaching, threshold=parameter)
             else:  # in float64, no error and no square overflows
                 convert = _in_float64 if degree or is_wide else _as_floats
+            given: tuple[jax.Array, ...] = p, t
+            if not on_host(p, t):  # in the program, before 64-bit types are enabled
+                given, convert = convert(p, t), _as_given
             with x64(p, t, w) if degree else nullcontext():
-                value, scale = self._losses(row.value, convert, counts, p, t)
+                value, scale = self._losses(row.value, convert, counts, *given)
             if isinstance(value, tuple) and adds and (degree or row.fits_float64(parameter)):
                 with x64(*value):
                     value = times_power_of_two(value[0].astype(xp.float64), value[1])
