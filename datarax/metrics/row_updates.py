@@ -29,6 +29,9 @@ AT_ONCE = 2**16
 MOST_REPEATED = 2**22
 """About the most counts of rows in replicas that are used at a time."""
 
+Terms = list[RowTerms | None]
+"""The terms of each leaf state of a metric; None if there are none."""
+
 
 def row_count(call: Call) -> int:
     """The number of rows of a batch.
@@ -176,14 +179,13 @@ def _in_rows(empty: PyTree, rows: int) -> PyTree:
     return map_leaf_states(lambda states: [each.by_row(rows) for each in states], empty)
 
 
-def _terms(updated: PyTree, empty: PyTree, target: Target) -> list[RowTerms | None]:
-    """The terms of each leaf state; None if there are none."""
+def _terms(updated: PyTree, empty: PyTree, target: Target) -> Terms:
     if not target.counts_invalid:
         updated = with_invalid_of(_in_rows(empty, 1), updated)
     return [None if each.num_rows is None else each for each in leaf_states(updated)]
 
 
-def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> list[RowTerms | None]:
+def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> Terms:
     """As `_terms`, by an update for each row, of one row."""
     before = _in_rows(empty, 1)
     before = counted_once(before, axes_of((call, target)))
@@ -200,52 +202,60 @@ def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> list[RowTerm
     return [None if each is None else joined(each) for each in terms]
 
 
-def _with_terms(stacked: S, terms: list[RowTerms | None], target: Target) -> S:
-    """The stacked states with the terms of rows added."""
+def _with_terms(stacked: S, terms: Terms, target: Target) -> S:
+    """The stacked states with the terms of rows added, some of the rows at a time."""
     rows = target.place.size
     step = min(AT_ONCE, max(1, MOST_REPEATED // target.replicas))
 
-    def added(stacked: S, terms: list[RowTerms | None], target: Target) -> S:
+    def added(stacked: S, terms: Terms, target: Target) -> S:
         return map_leaf_states(lambda states: merge_rows(states, terms, target), stacked)
 
     if rows <= step:
         return added(stacked, terms, target)
-    parts = -(-rows // step)
-
-    def each_part(cut: Callable[[jax.Array, int, int], jax.Array]) -> PyTree:
-        def cut_terms(each: RowTerms) -> RowTerms:
-            def one(x: PyTree) -> PyTree:
-                if isinstance(x, DoubleFloat):
-                    return x.map(lambda x: cut(x, each.row_axis, 0))
-                return cut(x, each.row_axis, 0) if x.ndim else x
-
-            return jax.tree.map(one, each, is_leaf=lambda x: isinstance(x, DoubleFloat))
-
-        counts = None if target.counts is None else cut(target.counts, 0, 0)
-        place = cut(target.place, 0, target.places)
-        return [each and cut_terms(each) for each in terms], place, counts
-
     if on_host(stacked, terms, target):
         for start in range(0, rows, step):
             index = slice(start, start + step)
-            some, place, counts = each_part(
-                lambda x, axis, _, index=index: x[index] if axis == 0 else x[..., index]
-            )
-            stacked = added(stacked, some, target._replace(place=place, counts=counts))
+            some = _each_array(terms, target, lambda x, axis, i=index: xp.moveaxis(x, axis, 0)[i])
+            stacked = added(stacked, *some)
         return stacked
+    parts = -(-rows // step)
 
-    # Rows past the last place fill up the last part.
-    def cut(x: jax.Array, axis: int, fill: int) -> jax.Array:
-        x = xp.moveaxis(x, axis, 0)
+    def padded(x: jax.Array, axis: int) -> jax.Array:
         padding = [(0, parts * step - rows)] + [(0, 0)] * (x.ndim - 1)
-        x = xp.pad(x, padding, constant_values=xp.asarray(fill, x.dtype))
-        return xp.moveaxis(x.reshape(parts, step, *x.shape[1:]), 1, axis)
+        return xp.pad(xp.moveaxis(x, axis, 0), padding)
 
-    def fold(stacked: S, part: PyTree) -> tuple[S, None]:
-        some, place, counts = part
-        return added(stacked, some, target._replace(place=place, counts=counts)), None
+    terms, target = _each_array(terms, target, padded)
+    # Rows past the last place fill up the last part.
+    is_row = xp.arange(parts * step) < rows
+    target = target._replace(place=xp.where(is_row, target.place, xp.uint32(target.places)))
 
-    return lax.scan(fold, jax.tree.map(xp.asarray, stacked), each_part(cut))[0]
+    def part(i: jax.Array, stacked: S) -> S:
+        def taken(x: jax.Array, axis: int) -> jax.Array:
+            return lax.dynamic_slice_in_dim(xp.moveaxis(x, axis, 0), i * step, step)
+
+        return added(stacked, *_each_array(terms, target, taken))
+
+    return lax.fori_loop(0, parts, part, jax.tree.map(xp.asarray, stacked))
+
+
+def _each_array(
+    terms: Terms, target: Target, change: Callable[[jax.Array, int], jax.Array]
+) -> tuple[Terms, Target]:
+    """Terms and target with each array changed; `change` returns it with rows as the first axis."""
+
+    def of(axis: int) -> Callable[[PyTree], PyTree]:
+        def changed(x: PyTree) -> PyTree:
+            if isinstance(x, DoubleFloat):
+                return x.map(changed)
+            return xp.moveaxis(change(x, axis), 0, axis) if x.ndim else x
+
+        return changed
+
+    def of_terms(each: RowTerms) -> RowTerms:
+        return jax.tree.map(of(each.row_axis), each, is_leaf=lambda x: isinstance(x, DoubleFloat))
+
+    place, counts = jax.tree.map(of(0), (target.place, target.counts))
+    return [each and of_terms(each) for each in terms], target._replace(place=place, counts=counts)
 
 
 def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
@@ -253,23 +263,24 @@ def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
     rows = target.place.size
     calls = jax.tree.map(lambda call: with_all_rows(call, rows), calls, is_leaf=is_call)
     leaves, structure = jax.tree.flatten(stacked)
-    # Written at once, as the states may be large; an array that no update changes is kept.
-    changed: dict[int, np.ndarray] = {}
+    # States may be large: each is written once, and an array that no update changes is kept.
+    written: dict[int, np.ndarray] = {}
     for i in range(target.size):
         # The states are those of all places of the first replica, then of the second, and so on.
         index = np.flatnonzero(target.place == i % target.places)
         if target.counts is not None:
             index = np.repeat(index, target.counts[index, i // target.places])
-        if not index.size:
-            continue
-        own = [x[i, ...] for x in leaves]
-        updated = structure.unflatten(own).apply(jax.tree.map(lambda x, i=index: x[i], calls))
-        for k, (old, new) in enumerate(zip(own, jax.tree.leaves(updated), strict=True)):
-            if new is not old and not np.may_share_memory(new, old):
-                if k not in changed:
-                    changed[k] = np.array(leaves[k], np.result_type(new))
-                changed[k][i] = new
-    return structure.unflatten(changed.get(k, x) for k, x in enumerate(leaves))
+        own = updated = [x[i, ...] for x in leaves]
+        if index.size:
+            one = structure.unflatten(own)
+            updated = jax.tree.leaves(one.apply(jax.tree.map(lambda x, i=index: x[i], calls)))
+        for k, (old, new) in enumerate(zip(own, updated, strict=True)):
+            if k not in written and new is not old and not np.may_share_memory(new, old):
+                written[k] = np.empty(leaves[k].shape, leaves[k].dtype)
+                written[k][:i] = leaves[k][:i]
+            if k in written:
+                written[k][i] = new
+    return structure.unflatten(written.get(k, x) for k, x in enumerate(leaves))
 
 
 def element(stacked: S) -> S:

@@ -360,8 +360,7 @@ class RowLabels(RowTerms):
     def counts_at(self, target: Target) -> DoubleFloat:
         """The counts of each state, (target.size, 4, size)."""
         w, places = self.weight, target.places
-        place = target.place.astype(xp.int32)
-        used = place < places
+        place, used = target.place.astype(xp.int32), target.place < places
         w = xp.where(lax.expand_dims(used, range(1, w.ndim)), w, xp.zeros((), w.dtype))
         place = None if places == 1 else xp.where(used, place, 0)
 

@@ -329,7 +329,7 @@ class RowTotals(RowTerms, ScaledTotal):
         return super()._plus_float64(total)
 
     def _unscaled(self, total: DoubleFloat) -> "UnscaledTotals":
-        unit = np.broadcast_to(np.int32(0), total.shape)
+        unit = filled((), "int32", 0)
         return UnscaledTotals(self.shape).with_parts({"parts": total, "exponent": unit})
 
     def added_to(self, stacked: ScaledTotal, target: Target) -> Merging:
@@ -355,7 +355,7 @@ class UnscaledTotals(RowTotals):
         return stacked.plus_unscaled((yield Packed("sum", self.scaled)))
 
 
-def _host_sum(x: Array, w: Array | None, axes: int) -> np.ndarray:
+def _host_sum(x: Any, w: Array | None, axes: int) -> np.ndarray:
     """The sum of `w * x` over all but the last `axes` axes, in NumPy.
 
     The products of float32 numbers, and any sum of them, are in the range of float64.
@@ -364,7 +364,8 @@ def _host_sum(x: Array, w: Array | None, axes: int) -> np.ndarray:
         if np.count_nonzero(w) < w.size:
             x = np.where(w, x, 0)
         x = x if w.dtype == np.bool_ else np.multiply(x, w, dtype=np.float64)
-    return np.add.reduce(x, tuple(range(x.ndim - axes)), np.float64)
+    over = tuple(range(x.ndim - axes))
+    return np.add.reduce(x, over, np.float64) if over else x.astype(np.float64)
 
 
 def _products(x: jax.Array, w: jax.Array | None) -> jax.Array:
@@ -385,7 +386,7 @@ def _products(x: jax.Array, w: jax.Array | None) -> jax.Array:
 def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
     """Several sums of one shape as one, along a new leading axis; they are merged at once."""
     parts = stack([total.scaled for total in totals])
-    exponent = xp.stack([total.exponent for total in totals])
+    exponent = xp.stack([xp.broadcast_to(x.exponent, x.scaled.shape) for x in totals])
     return _empty_total((len(totals), *totals[0].shape), x64_enabled())._holding(parts, exponent)
 
 

@@ -84,17 +84,27 @@ def test_most_metrics_need_one_update():
     assert len(APART) > 0.5 * len([case for case in CASES if case.inputs.rows])
 
 
-def test_parts_of_a_batch_give_the_same(rng, monkeypatch):
+@pytest.mark.parametrize("compiled", [False, True])
+def test_parts_of_a_batch_give_the_same(compiled, rng, monkeypatch):
     values = rng.integers(-100, 100, 500).astype(np.float32)
-    place = rng.integers(0, PLACES, 500).astype(np.uint32)
+    labels, target = rng.integers(0, 3, (2, 500)).astype(np.int32)
+    place = rng.integers(0, PLACES + 1, 500).astype(np.uint32)
     counts = rng.poisson(1, (500, REPLICAS)).astype(np.int32)
-    target, metric = Target(place, PLACES, counts), Mean()
-    stacked = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], target.size, 0), metric)
-    found = []
-    for most in (2**22, 64):
-        monkeypatch.setattr(row_updates, "MOST_REPEATED", most)
-        found.append(updated_at(stacked, metric.calls((values,), {}), target))
-    whole, parts = (jax.tree.leaves(each.canonical()) for each in found)
+    some = (Mean(), (values,)), (F1(num_classes=3), (labels, target))
+    size = PLACES * REPLICAS
+
+    def updated(place, counts):
+        found = []
+        for metric, given in some:
+            stacked = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], size, 0), metric)
+            to = Target(place, PLACES, counts)
+            found.append(updated_at(stacked, metric.calls(given, {}), to))
+        return found
+
+    found = [updated(place, counts)]
+    monkeypatch.setattr(row_updates, "AT_ONCE", 64)
+    found.append((jax.jit(updated) if compiled else updated)(place, counts))
+    whole, parts = (jax.tree.leaves([x.canonical() for x in each]) for each in found)
     for x, y in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(x, y)
 
