@@ -100,6 +100,7 @@ class Facts:
         rounding: the differences that rounding explains.
         values: the number in each variation; `None` where it is missing.
         base: the number with all rows in one batch.
+        doubled: the same with each row twice.
         changed: the names of the variations in which it changed.
     """
 
@@ -107,6 +108,7 @@ class Facts:
     rounding: Rounding
     values: Mapping[str, np.ndarray | None]
     base: np.ndarray | None
+    doubled: np.ndarray | None
     changed: Set[str]
 
     def is_multiple_in(self, variation: str, factor: float) -> bool:
@@ -187,6 +189,9 @@ class Case:
 def _mean_of_means(case: Case) -> bool:
     # Batches that are padded to one size have the mean of their means, if the padding counts.
     if case.variation.kind == "padding" and RAGGED not in case.facts.changed:
+        return False
+    # A sum, and a mean with another divisor than its weight, changes if each row is there twice.
+    if case.facts.rounding.differs(case.facts.base, case.facts.doubled):
         return False
     pieces = [case.experiments.batches] if len(case.variation.batches) > 1 else []
     pieces += case.experiments.parts
@@ -284,8 +289,7 @@ def causes_of(case: Case) -> tuple[str, ...]:
 ADVICE: Mapping[str, str] = {
     "mean of means": "the mean of the values of batches, devices or micro-batches; add up totals "
     "and weights, and divide once",
-    "padding counted": "padded rows count; multiply by the mask above and below the line, with "
-    "jnp.where",
+    "padding counted": "padded rows count; leave them out of the sum and of what divides it",
     "NaN from padding": "0 * NaN is NaN; leave padded rows out with jnp.where(mask, x, 0)",
     "depends on batch size": "another formula for each batch, which cannot be merged; keep totals "
     "and compute the number once, at the end",
