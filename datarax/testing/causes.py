@@ -153,13 +153,13 @@ class Case:
         return as_double(self.expected), as_double(self.got)
 
     def is_got(self, prediction: np.ndarray | None) -> bool:
-        """True if a prediction is the number that came, to a thousandth of it and of the change."""
+        """True if a prediction is the number that came, to 1e-5 of it and of the change."""
         if self.numbers is None or prediction is None or prediction.shape != self.numbers[1].shape:
             return False
         expected, got = self.numbers
         predicted = as_double(prediction)
         change = np.minimum(abs(got - expected), abs(got))
-        near = np.maximum(1e-3 * change, 2 * self.facts.rounding.bound(predicted, got))
+        near = np.maximum(1e-5 * change, 2 * self.facts.rounding.bound(predicted, got))
         never = np.isnan(expected) & np.isnan(got) & np.isnan(predicted)
         return bool((never | (abs(predicted - got) <= near)).all())
 
