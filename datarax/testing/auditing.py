@@ -5,6 +5,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from datarax.testing.causes import ADVICE, Case, Experiments, Facts, causes_of
 from datarax.testing.logged_numbers import SOURCES, Numbers
 from datarax.testing.procedure import Outcome, Procedure
 from datarax.testing.rounding import Rounding, as_double, is_float, measure_rounding
-from datarax.testing.rows import Rows, rows_of
+from datarax.testing.rows import Rows, join, rows_of
 from datarax.testing.variations import ORDERS, Variation, variations
 
 RAISED = "(raised)"
@@ -281,9 +282,9 @@ class _Audit:
                 unstable.update(self._differing(got, self._runner.vary(way)))
         changes = list(self._raised())
         for name in self._logged:
-            if name not in unstable:
-                ways = [way for way in self._ways if name in differing[way.name]]
-                changes += self._changes(name, ways)
+            changed = [way for way in self._ways if name in differing[way.name]]
+            if changed and name not in unstable:
+                changes += self._changes(name, changed)
         bounds = {
             name: float(np.max(self._roundings[name].bound(x, x), initial=0.0))
             if is_float(x)
@@ -292,6 +293,10 @@ class _Audit:
         }
         calls = self._runner.calls
         return AuditReport(changes, sorted(unstable), meant, bounds, len(self._rows), calls)
+
+    @cached_property
+    def _doubled(self) -> Outcome:
+        return self._runner.try_call([join([self._rows, self._rows])])
 
     def _differing(self, want: Outcome, got: Outcome) -> list[str]:
         """The names of the numbers that differ between two calls; none if one raised."""
@@ -318,7 +323,8 @@ class _Audit:
         values = {way.name: _value(self._got[way.name], name) for way in self._ways}
         wanted = {way.name: _value(self._want[way.name], name) for way in self._ways}
         ratios = {way: _ratio(wanted[way], got) for way, got in values.items()}
-        facts = Facts(name, rounding, values, self._base.get(name), {way.name for way in changed})
+        base, doubled = self._base.get(name), _value(self._doubled, name)
+        facts = Facts(name, rounding, values, base, doubled, {way.name for way in changed})
         causes: dict[str, tuple[str, ...]] = {}
         for way in changed:
             want, got = wanted[way.name], values[way.name]

@@ -100,6 +100,7 @@ class Facts:
         rounding: the differences that rounding explains.
         values: the number in each variation; `None` where it is missing.
         base: the number with all rows in one batch.
+        doubled: the same with each row twice.
         changed: the names of the variations in which it changed.
     """
 
@@ -107,6 +108,7 @@ class Facts:
     rounding: Rounding
     values: Mapping[str, np.ndarray | None]
     base: np.ndarray | None
+    doubled: np.ndarray | None
     changed: Set[str]
 
     def is_multiple_in(self, variation: str, factor: float) -> bool:
@@ -151,13 +153,13 @@ class Case:
         return as_double(self.expected), as_double(self.got)
 
     def is_got(self, prediction: np.ndarray | None) -> bool:
-        """True if a prediction is the number that came, to a thousandth of it and of the change."""
+        """True if a prediction is the number that came, to 1e-5 of it and of the change."""
         if self.numbers is None or prediction is None or prediction.shape != self.numbers[1].shape:
             return False
         expected, got = self.numbers
         predicted = as_double(prediction)
         change = np.minimum(abs(got - expected), abs(got))
-        near = np.maximum(1e-3 * change, 2 * self.facts.rounding.bound(predicted, got))
+        near = np.maximum(1e-5 * change, 2 * self.facts.rounding.bound(predicted, got))
         never = np.isnan(expected) & np.isnan(got) & np.isnan(predicted)
         return bool((never | (abs(predicted - got) <= near)).all())
 
@@ -187,6 +189,9 @@ class Case:
 def _mean_of_means(case: Case) -> bool:
     # Batches that are padded to one size have the mean of their means, if the padding counts.
     if case.variation.kind == "padding" and RAGGED not in case.facts.changed:
+        return False
+    # A sum, and a mean with another divisor than its weight, changes if each row is there twice.
+    if case.facts.rounding.differs(case.facts.base, case.facts.doubled):
         return False
     pieces = [case.experiments.batches] if len(case.variation.batches) > 1 else []
     pieces += case.experiments.parts
@@ -284,8 +289,7 @@ def causes_of(case: Case) -> tuple[str, ...]:
 ADVICE: Mapping[str, str] = {
     "mean of means": "the mean of the values of batches, devices or micro-batches; add up totals "
     "and weights, and divide once",
-    "padding counted": "padded rows count; multiply by the mask above and below the line, with "
-    "jnp.where",
+    "padding counted": "padded rows count; leave them out of the sum and of what divides it",
     "NaN from padding": "0 * NaN is NaN; leave padded rows out with jnp.where(mask, x, 0)",
     "depends on batch size": "another formula for each batch, which cannot be merged; keep totals "
     "and compute the number once, at the end",

@@ -167,16 +167,19 @@ def _of_tensor(tensor: Any) -> float:
 
 @contextlib.contextmanager
 def _jax_monitoring(put: Put) -> Iterator[None]:
-    def listen(event: str, value: float, **_: Any) -> None:
+    def listen(*given: Any, **_: Any) -> None:
+        event, value = given
         # JAX records the times of its own work below this name.
         if not event.startswith("/jax/"):
             put(event, value)
 
     jax.monitoring.register_scalar_listener(listen)
+    jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         yield
     finally:
         jax.monitoring.unregister_scalar_listener(listen)
+        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 SOURCES: Mapping[str, Callable[[Put], contextlib.AbstractContextManager[None]]] = {

@@ -115,13 +115,6 @@ def pad(rows: Rows, count: int, fill: str, source: Rows, rng: np.random.Generato
     return join([rows, replace(rows, columns=columns)])
 
 
-def unmask(rows: Rows, real: int) -> Rows:
-    """These rows with a mask of 1 in those after the first `real` ones."""
-    mask = rows.columns[str(rows.layout.mask)].copy()
-    mask[real:] = 1
-    return rows.with_column(rows.layout.mask, mask)
-
-
 def rows_of(batch: PyTree, mask: str | None, weights: str | None, groups: str | None) -> Rows:
     """The rows of a batch.
 

@@ -7,6 +7,8 @@ import pytest
 
 import datarax
 from datarax.testing import AuditError, AuditReport, audit
+from datarax.testing.causes import ADVICE, CAUSES
+from tests.test_layers import ROOT
 
 ROWS = 24
 
@@ -220,6 +222,12 @@ def test_the_report(batch):
     assert lines[2].endswith("  mean of means")
     assert "array of shape (3,)" in lines[3]
     assert lines[4].startswith("mean of means: ")
+
+
+def test_each_cause_is_explained():
+    assert {*CAUSES, "unknown"} == set(ADVICE)
+    page = (ROOT / "docs/is-my-number-right.md").read_text()
+    assert [cause for cause in ADVICE if cause not in page] == []
 
 
 def test_patterns_name_what_is_meant_to_change(batch):

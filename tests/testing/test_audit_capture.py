@@ -3,12 +3,13 @@
 import contextlib
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
 import pytest
 import wandb
-from jax._src.monitoring import get_scalar_listeners
+from jax._src.monitoring import get_event_duration_listeners, get_scalar_listeners
 from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.compat.proto.summary_pb2 import (
     Summary,  # pyright: ignore[reportAttributeAccessIssue]
@@ -52,6 +53,7 @@ def patches():
         vars(EventFileWriter)["add_event"],
         vars(OtherEventFileWriter)["add_event"],
         *get_scalar_listeners(),
+        *get_event_duration_listeners(),
     ]
 
 
@@ -106,12 +108,14 @@ def test_jax_monitoring(batch):
     def procedure(batches):
         jax.monitoring.record_scalar("/train/loss", mean_of_means(batches))
         jax.monitoring.record_scalar("/train/mean", mean(batches), step=3)
+        jax.monitoring.record_event_duration_secs("/train/seconds", time.perf_counter())
         jax.jit(lambda x: x + 1)(np.float32(len(batches)))  # JAX records times of compiling
         return {"rows": sum(len(b["loss"]) for b in batches)}
 
     report = audit(procedure, batch, capture=("jax.monitoring",))
     assert changed(report) == {"/train/loss"}
-    assert set(report.bounds) == {"/train/loss", "/train/mean", "rows"}
+    assert report.unstable == ["/train/seconds"]
+    assert set(report.bounds) == {"/train/loss", "/train/mean", "/train/seconds", "rows"}
     assert patches() == before
 
 

@@ -434,6 +434,10 @@ def another_normaliser(batches):
     return {"loss": np.mean([b["loss"].sum() / (len(b["loss"]) + 1) for b in batches])}
 
 
+def mean_of_sums(batches):
+    return {"loss": np.mean([b["loss"].sum() for b in batches])}
+
+
 def batch_sized(batches):
     return {"loss": total(batches, lambda b: b["loss"]) / max(len(b["loss"]) for b in batches)}
 
@@ -487,7 +491,8 @@ FAULTY = {
     "perplexity of means": (exp_of_means, {}, "perplexity", "mean of means"),
     "last batch": (last_batch_only, {}, "loss", "depends on order"),
     "moving average": (moving_average, {}, "train/loss_ema", "depends on order"),
-    "normaliser": (another_normaliser, {}, "loss", "mean of means"),
+    "normaliser": (another_normaliser, {}, "loss", "depends on batch size"),
+    "mean of sums": (mean_of_sums, {}, "loss", "depends on batch size"),
     "largest size": (batch_sized, {}, "loss", "depends on batch size"),
     "empty tag": (empty_tag, {"weights": "weight", "groups": "tag"}, "macro", "unknown"),
     "parents": (parents_by_means, {"weights": "weight"}, "parent", "unknown"),
