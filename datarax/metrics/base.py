@@ -109,8 +109,8 @@ class Metric(State):
     by the state, or by a wrapper that counts updates, such as `Window`."""
     reads: ClassVar[tuple[str, ...]] = ()
     """The arguments of `results` that the value depends on: numbers that are known only then. The
-    formula finds them in `given`."""
-    given: ClassVar[GivenNumbers] = ()
+    formula gets them from `given_number`."""
+    given_numbers: ClassVar[GivenNumbers] = ()
     """The arguments of `results` that are read now, by name: see `given_number`."""
 
     def __init_subclass__(cls, **kwargs: bool) -> None:
@@ -310,11 +310,11 @@ class Metric(State):
     def with_given(self, given: GivenNumbers) -> Self:
         """The metric that reads these arguments of `results`, as far as it does."""
         own = tuple(each for each in given if each[0] in self.reads)
-        return self.with_parts({"given": own}) if own else self
+        return self.with_parts({"given_numbers": own}) if own else self
 
     def given_number(self, argument: str) -> float:
         """An argument of `results`, for a formula; NaN if it is not given, as within `jit`."""
-        return dict(self.given).get(argument, math.nan)
+        return dict(self.given_numbers).get(argument, math.nan)
 
     def reading(self) -> "Reading":
         """The value, and the count of what could not be used."""

@@ -189,14 +189,14 @@ class Throughput(Metric):
 
     def compute(self) -> dict[str, DoubleFloat]:
         counts = {"tokens": self.tokens, "examples": self.examples}
-        if not self.given and on_host(self) and any(x.lacks_time for x in counts.values()):
+        if not self.given_numbers and on_host(self) and any(x.lacks_time for x in counts.values()):
             raise MetricInputError(
                 "Throughput reads 'elapsed', which no update was given; write "
                 "results(elapsed=...), or schedule_collection(..., elapsed=...)"
             )
         seconds = xp.asarray(self.given_number("elapsed"))
         return {
-            f"{name}_per_second": x.rate_over(seconds) if self.given else x.rate
+            f"{name}_per_second": x.rate_over(seconds) if self.given_numbers else x.rate
             for name, x in counts.items()
         }
 
