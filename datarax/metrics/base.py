@@ -117,7 +117,7 @@ class Metric(State):
     by the state, or by a wrapper that counts updates, such as `Window`."""
     reads: ClassVar[tuple[str, ...]] = ()
     """The arguments of `results` that the value depends on: numbers that are known only then. The
-    formula finds them in `given`."""
+    formula gets them from `given_number`."""
     given_numbers: ClassVar[GivenNumbers] = ()
     """The arguments of `results` that are read now, by name: see `given_number`."""
 

@@ -511,16 +511,23 @@ class Collection(Metric):
 
     def readers(self) -> list[Reader]:
         return [
-            reader.inside(f"{self.prefix}{name}")
-            for name, metric in self.items()
-            for reader in metric.readers()
+            reader.inside(f"{self.prefix}{each.name}")
+            for each in self.members
+            for reader in _without_arrays(each.structure).readers()
         ]
 
     def with_given(self, given: GivenNumbers) -> Self:
         return self._of({name: metric.with_given(given) for name, metric in self.items()})
 
     def reading(self) -> Reading:
-        readings = [(f"{self.prefix}{name}", metric.reading()) for name, metric in self.items()]
+        readings: list[tuple[str, Reading]] = []
+        for name, metric in self.items():
+            path = f"{self.prefix}{name}"
+            try:
+                readings.append((path, metric.reading()))
+            except MetricInputError:  # a formula lacks an argument
+                with naming(path):
+                    raise
         value = _flat((name, each.value) for name, each in readings)
         return reading_of(value, readings, flat=True)
 

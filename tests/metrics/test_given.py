@@ -93,7 +93,7 @@ def test_a_missing_one_names_the_member_and_the_argument():
     speed = datarax.Collection({"speed": Throughput()})
     assert np.isnan(speed.results()["speed/tokens_per_second"])
     assert speed.update(tokens=8, elapsed=2.0).results()["speed/tokens_per_second"] == 4
-    with pytest.raises(MetricInputError, match=r"'speed' \(Throughput\) reads 'elapsed'"):
+    with pytest.raises(MetricInputError, match="metric 'speed': Throughput reads 'elapsed'"):
         speed.update(tokens=8).results()
     # A time that is given now is that of all counts.
     assert speed.update(tokens=8, elapsed=2.0).results(elapsed=1)["speed/tokens_per_second"] == 8
@@ -144,6 +144,29 @@ def test_a_collector_takes_them_with_the_window():
         agrees(collector.collect_results(), WANT | halved)
         last = {"rate": 36.0, "speed/tokens_per_second": 36.0, "per step": 6.0}
         agrees(collector.collect_results(), WANT | last)
+
+
+def test_scheduling_looks_at_no_array():
+    metrics = datarax.Collection(members())
+    compiled = jax.jit(lambda m, x: m.update(**x))
+    with datarax.AsyncMetricCollector(metrics) as collector:
+        metrics = compiled(metrics, OUTPUTS)
+        counts = []
+        jax.monitoring.register_event_duration_secs_listener(
+            listen := lambda e, *_, **__: counts.append(e)
+        )
+        try:
+            metrics = collector.schedule_collection(metrics, **GIVEN)
+            agrees(collector.collect_results())
+        finally:
+            jax.monitoring.unregister_event_duration_listener(listen)
+        assert not [event for event in counts if "backend_compile" in event]
+        # A throughput without a time is found when the window is read.
+        speed = datarax.Collection({"speed": Throughput()}).update(tokens=8)
+    with datarax.AsyncMetricCollector(speed) as collector:
+        collector.schedule_collection(speed)
+        with pytest.raises(MetricInputError, match="window 0: metric 'speed': Throughput reads"):
+            collector.collect_results()
 
 
 def test_a_metric_of_ones_own_reads_them():

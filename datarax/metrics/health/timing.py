@@ -184,12 +184,16 @@ class Throughput(Metric):
         )
 
     def readers(self) -> list[Reader]:
-        # On devices it is not known whether updates gave the time.
-        required = on_host(self) and (self.tokens.lacks_time or self.examples.lacks_time)
-        return [Reader(type(self), "elapsed", required)]
+        # Updates may have given the time, which only the formula knows.
+        return [Reader(type(self), "elapsed", required=False)]
 
     def compute(self) -> dict[str, DoubleFloat]:
         counts = {"tokens": self.tokens, "examples": self.examples}
+        if not self.given_numbers and on_host(self) and any(x.lacks_time for x in counts.values()):
+            raise MetricInputError(
+                "Throughput reads 'elapsed', which no update was given; write "
+                "results(elapsed=...), or schedule_collection(..., elapsed=...)"
+            )
         seconds = xp.asarray(self.given_number("elapsed"))
         return {
             f"{name}_per_second": x.rate_over(seconds) if self.given_numbers else x.rate

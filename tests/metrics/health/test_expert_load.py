@@ -1,6 +1,5 @@
 """ExpertLoad beyond what the registry checks: hostile ids, drops, layers, router logits."""
 
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -217,8 +216,8 @@ def test_router_z_loss_against_scipy(dtype, offset, rng):
     logits = jnp.asarray(rng.normal(offset, 3, (40, 6)), dtype)
     ids, weights = rng.integers(0, 6, (40, 2)), rng.integers(0, 3, 40).astype(np.float32)
     got = update(ExpertLoad(6), ids, router_logits=logits, weights=weights).compute()
-    z: Any = special.logsumexp(np.asarray(logits, np.float64), axis=-1)
-    want = np.average(z**2, weights=weights)
+    z = special.logsumexp(np.asarray(logits, np.float64), axis=-1)
+    want = np.average(np.square(z), weights=weights)
     np.testing.assert_allclose(got["router_z_loss"], want, rtol=2e-6)
 
 
