@@ -56,6 +56,14 @@ class Target(NamedTuple):
         end = self.places * places
         return self._replace(place=xp.where(used, both, xp.uint32(end)), places=end)
 
+    def tagged(self, tags: jax.Array) -> "Target":
+        """The slices of each state: those in which a row counts, by a mask (rows, slices)."""
+        counts = tags.astype(xp.int32)
+        if self.counts is not None:
+            counts = self.counts[:, :, None] * counts[:, None]
+            counts = counts.reshape(len(tags), self.replicas * tags.shape[1])
+        return self._replace(counts=counts)
+
     def of_rows(self, known: Any) -> Any:
         """For each row, as the last axis, the reply to "bound" or "total" at its place."""
 

@@ -194,10 +194,15 @@ def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> Terms:
     )
 
     def joined(each: RowTerms) -> RowTerms:
-        # The axis of one row of each array becomes that of all rows.
-        axis = each.row_axis
-        first = 1 if axis == 0 else -1
-        return jax.tree.map(lambda x: xp.moveaxis(xp.squeeze(x, first), 0, axis), each)
+        first = 1 if each.row_axis == 0 else -1
+
+        def one(x: jax.Array) -> jax.Array:
+            if x.ndim == 1:  # of shape () in each update: the same in all
+                return xp.sum(x[:1], dtype=x.dtype)
+            # The axis of one row becomes that of all rows.
+            return xp.moveaxis(xp.squeeze(x, first), 0, each.row_axis)
+
+        return jax.tree.map(one, each)
 
     return [None if each is None else joined(each) for each in terms]
 

@@ -1,6 +1,6 @@
 """Means and co-moments: of predictions, targets and errors; of features, as a matrix."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -8,12 +8,11 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric, positive_int, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import on_host, xp
+from datarax._xp import lax, on_host, xp
 from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
 from datarax.algebra.one_pass import Fold
-from datarax.algebra.row_merge import Merging, Packed, Target, rows_last
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, stack
@@ -29,7 +28,6 @@ from datarax.statistics.moments import (
     Apart,
     CentralMoments,
     ExampleCount,
-    MomentTerms,
     Parts,
     SumsAboutMean,
     about_mean,
@@ -107,7 +105,7 @@ class TwoMoments(CrossedMoments):
         if on_host(x, y, w) and not x64_enabled():
             sums = sums_on_host([DoubleFloat.of(x).wide, DoubleFloat.of(y).wide], w, axes)
             if sums is not None:
-                return self._of_sums_of_two(sums)
+                return self.of_all_sums(sums)
         w, weight_unit = in_unit_of_greatest(w, axes, x.dtype)
         if isinstance(x, DoubleFloat) or isinstance(y, DoubleFloat):
             both = stack([DoubleFloat.of(x), DoubleFloat.of(y)])
@@ -137,20 +135,24 @@ class TwoMoments(CrossedMoments):
             return self.combine(self.of_two(x, y, w))
 
         def finish(sums: SumsAboutMean) -> Self:
-            return self.combine(self._of_sums_of_two(sums))
+            return self.combine(self.of_all_sums(sums))
 
         axes = tuple(range(x.ndim - len(self.shape)))
         return sums_about_mean(
             [x, y], w, axes, 2, finish, crossed=self.crossed, of_errors=of_errors
         )
 
-    def _of_sums_of_two(self, sums: SumsAboutMean) -> Self:
-        means, squares = stack(sums.means), stack(sums.powers[0])
-        held, (values, weights) = self.of_sums(
-            sums.weight.broadcast_to(means.shape), means, [squares]
+    def of_all_sums(self, sums: SumsAboutMean) -> Self:
+        weight, axis = sums.weight, sums.weight.ndim - len(self.shape)
+        if axis:  # that of stacked states
+            weight = weight.map(lambda x: lax.expand_dims(x, (axis,)))
+        means, squares = stack(sums.means, axis), stack(sums.powers[0], axis)
+        held, (values, weights) = self.of_sums(weight.broadcast_to(means.shape), means, [squares])
+        if sums.co is None:
+            return held
+        return held.with_co(
+            sums.co * self.first(weights) * self.first(values) * self.second(values)
         )
-        co = () if sums.co is None else sums.co * weights[0] * values[0] * values[1]
-        return held.with_co(co)
 
     def product(self, x: PyTree, y: PyTree) -> PyTree:
         # For distances of means, floats are enough.
@@ -166,9 +168,6 @@ class TwoMoments(CrossedMoments):
         """The elements of the second variable."""
         return x[(..., 1, *(slice(None),) * len(self.shape))]
 
-    def by_row(self, rows: int) -> MomentTerms | None:
-        return RowPairs((*self.shape, rows), crossed=self.crossed)
-
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""
         if on_host(unit) and not unit.any():
@@ -182,39 +181,6 @@ class TwoMoments(CrossedMoments):
         # A sum of products is in the unit of the weights times those of both variables.
         (x, y), (weight, _) = self.exponents
         return ScaledDouble(self.co_double, weight + x + y)
-
-
-class RowPairs(MomentTerms, TwoMoments):
-    """The moments of two variables of each row of a batch."""
-
-    def empty(self) -> dict[str, PyTree]:
-        empty = TwoMoments((), crossed=self.crossed).empty()
-        return empty | self.empty_of(())
-
-    def of_two(self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array) -> Self:
-        return super().of_two(*jax.tree.map(rows_last, (x, y, w)))
-
-    def plus_two(
-        self,
-        x: jax.Array | DoubleFloat,
-        y: jax.Array | DoubleFloat,
-        w: jax.Array,
-        *,
-        of_errors: bool = False,
-    ) -> Self:
-        if of_errors:
-            x = DoubleFloat.of(x) - DoubleFloat.of(y)
-        return self.combine(self.of_two(x, y, w))
-
-    def added_to(self, stacked: Any, target: Target) -> Merging:
-        about = yield from self.about_centres(target)
-        held, rest = yield from self.moments_of(about, stacked)
-        if self.co:
-            weight, d = about.rows.doubles()[0][0], about.apart
-            co = yield Packed("sum", about.rows.co_double + weight * d[0] * d[1])
-            weight = stacked.first(as_double(held.count))
-            held = held.with_co(co - weight * stacked.first(rest) * stacked.second(rest))
-        return stacked.combine(held)
 
 
 class CoMoments(Positioned, CrossedMoments):

@@ -1,8 +1,8 @@
 """Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
-import math
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -16,10 +16,16 @@ from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
 from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import filled, zeros
-from datarax.numerics.double_float import DoubleFloat, adds_wide, where
+from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, where
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble
-from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, power_of_two
+from datarax.numerics.scaling import (
+    exponent_of,
+    nan_where,
+    one_where_zero,
+    power_of_two,
+    times_power_of_two,
+)
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
@@ -94,10 +100,14 @@ class CentralMoments(ElementwiseState, kw_only=False):
         w = xp.broadcast_to(w, x.shape)
 
         def finish(sums: "SumsAboutMean") -> Self:
-            powers = [power[0] for power in sums.powers]
-            return self.combine(self.of_sums(sums.weight, sums.means[0], powers)[0])
+            return self.combine(self.of_all_sums(sums))
 
         return sums_about_mean([x], w, axes, self.order, finish)
+
+    def of_all_sums(self, sums: "SumsAboutMean") -> Self:
+        """Moments from the sums of all variables: see `of_sums`."""
+        powers = [power[0] for power in sums.powers]
+        return self.of_sums(sums.weight, sums.means[0], powers)[0]
 
     def of_sums(
         self, weight: DoubleFloat, mean: DoubleFloat, powers: Sequence[DoubleFloat]
@@ -215,7 +225,8 @@ class CentralMoments(ElementwiseState, kw_only=False):
         return self.holding(total, mean + apart.means * share, merged, self.exponents)
 
     def by_row(self, rows: int) -> "MomentTerms | None":
-        return RowMoments((*self.shape, rows), self.order)
+        # Only float64 holds any power of float32 numbers.
+        return MomentTerms() if has_wide(default_float()) else None
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         held = self._times(factor.double)
@@ -248,95 +259,92 @@ def as_double(parts: Parts | DoubleFloat) -> DoubleFloat:
     return parts if isinstance(parts, DoubleFloat) else DoubleFloat(*parts)
 
 
-class AboutCentres(NamedTuple):
-    """Moments of rows in the units of their places, and about a centre that is near the mean."""
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class MomentTerms(RowTerms):
+    """The values of each row and their weights, of which the moments at each place are made."""
 
-    units: tuple[jax.Array, jax.Array]
-    """The exponents of the units of each state."""
-    rows: Any
-    apart: DoubleFloat
-    """The mean of each row minus the centre of its place."""
-    centre: DoubleFloat
-    """The centre of each state."""
+    holds_arrays: ClassVar[bool] = True
+    row_axis: ClassVar[int] = 0
 
-
-class MomentTerms(RowTerms, CentralMoments):
-    """The moments of each row: the last axis of `shape` is the first axis of a batch."""
-
-    def empty(self) -> dict[str, PyTree]:
-        return self.empty_of(())
+    variables: tuple[DoubleFloat, ...] = ()
+    """The values of each variable, (rows, ..., *shape), as arrays of float64; 0 without weight."""
+    weight: DoubleFloat | tuple[()] = ()
 
     @property
     def num_rows(self) -> int | None:
-        shape = as_double(self.mean).shape
-        return shape[-1] if shape else None
+        return self.variables[0].shape[0] if self.variables else None
 
-    def by_row(self, rows: int) -> None:
-        return None
+    def plus_rows(self, x: PyTree, w: jax.Array) -> "MomentTerms":
+        """The terms of values, with the arguments of `CentralMoments.plus_rows`."""
+        return self.of_two(x, None, w)
 
-    def combine(self, other: Any) -> Self:
-        # An update adds one term for each row.
-        return other.stored() if self.num_rows is None else super().combine(other)
+    def of_two(self, x: PyTree, y: PyTree, w: jax.Array) -> "MomentTerms":
+        """The terms of two variables, with the arguments of `TwoMoments.of_two`."""
+        w = xp.broadcast_to(w, x.shape)
+        some = w.astype(xp.bool_)
+        given = [DoubleFloat.of(each, np.float32) for each in (x, y) if each is not None]
+        values = tuple(each.map(lambda part: xp.where(some, part, 0)) for each in given)
+        return MomentTerms(values, DoubleFloat.of(w, np.float32))
 
-    def about_centres(self, target: Target) -> Generator[Packed, PyTree, AboutCentres]:
-        """Asks for units and means of all rows at a place: the same in all replicas."""
-        least = xp.int32(xp.finfo(as_double(self.mean).dtype).minexp)
-        units = []
-        for exponent in self.exponents:
-            units.append(xp.maximum((yield Packed("bound", xp.asarray(exponent))), least))
-        rows = self.in_units((target.of_rows(units[0]), target.of_rows(units[1])))
-        count, mean, _ = rows.doubles()
-        weight = yield Packed("total", count)
-        total = yield Packed("total", count * mean)
-        # A float, which is the value itself if all values are equal floats.
-        centre = DoubleFloat.of((total / _one_where_zero(weight)).high)
-        nothing = DoubleFloat.of(0, count.dtype)
-        apart = where(count.high != 0, mean - target.of_rows(centre), nothing)
-        return AboutCentres((units[0], units[1]), rows, apart, centre)
+    def plus_two(
+        self, x: PyTree, y: PyTree, w: jax.Array, *, of_errors: bool = False
+    ) -> "MomentTerms":
+        """The terms of two variables, with the arguments of `TwoMoments.plus_two`."""
+        return self.of_two(DoubleFloat.of(x) - DoubleFloat.of(y) if of_errors else x, y, w)
 
-    def added_to(self, stacked: CentralMoments, target: Target) -> Merging:
-        about = yield from self.about_centres(target)
-        held, _ = yield from self.moments_of(about, stacked)
-        return stacked.combine(held)
+    def in_unit_of_first(self, unit: jax.Array) -> "MomentTerms":
+        """The terms of a first variable that is in units of `2**unit`."""
+        first, second = self.variables
+        first = first.map(lambda x: times_power_of_two(x, unit))
+        return MomentTerms((first, second), self.weight)
 
-    def moments_of(
-        self, about: AboutCentres, stacked: Any
-    ) -> Generator[Packed, PyTree, tuple[Any, DoubleFloat]]:
-        """The moments of the rows of each state, and the distance of their mean from the centre."""
-        n, _, powers = about.rows.doubles()
-        d = about.apart
-        weight = yield Packed("sum", n)
-        rest = (yield Packed("sum", n * d)) / _one_where_zero(weight)
-        raised = []
-        for k in range(2, self.order + 1):
-            # sum(w * (x - centre)**k) of a row is the binomial sum of its own moments.
-            term = n * _power(d, k)
-            for j in range(2, k + 1):
-                own = powers[j - 2] if j == k else powers[j - 2] * _power(d, k - j)
-                term = term + own * float(math.comb(k, j))
-            raised.append((yield Packed("sum", term)))
-        mean = where(weight.high != 0, about.centre + rest, DoubleFloat.of(0, n.dtype))
-        powers = _about_mean(weight, rest, raised)
-        return stacked.holding(weight, mean, powers, about.units), rest
+    def combine(self, other: "MomentTerms") -> "MomentTerms":
+        """These terms, of which there are none, with others added."""
+        return other
 
+    def elsewhere(self) -> "MomentTerms":
+        """The other devices keep no terms of a replicated state."""
+        return MomentTerms()
 
-class RowMoments(MomentTerms):
-    """The moments of each row of a batch."""
+    def added_to(self, stacked: Any, target: Target) -> Merging:
+        w: Any = self.weight
+        axes = tuple(range(1, w.ndim - len(stacked.shape)))
 
-    def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
-        w = rows_last(xp.broadcast_to(w, x.shape))
-        return super().of(x.map(rows_last) if isinstance(x, DoubleFloat) else rows_last(x), w)
+        def of_rows(x: DoubleFloat) -> DoubleFloat:
+            return (x.sum(axes) if axes else x).map(rows_last)
 
-    def plus_rows(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
-        return self.combine(self.of(x, w))
-
-
-def _power(x: DoubleFloat, k: int) -> DoubleFloat:
-    return x if k == 1 else x * _power(x, k - 1)
+        everything = yield Packed("total", of_rows(w))
+        centres, apart = [], []
+        for x in self.variables:
+            total = yield Packed("total", of_rows(w * x))
+            # A float, which is the value itself if all values are equal floats.
+            centre = DoubleFloat.of((total / _one_where_zero(everything)).high)
+            of_each = target.of_rows(centre)
+            centres.append(centre)
+            apart.append(
+                x - of_each.map(lambda part: lax.expand_dims(xp.moveaxis(part, -1, 0), axes))
+            )
+        weight = yield Packed("sum", of_rows(w))
+        means, powers = [], []
+        for centre, d in zip(centres, apart, strict=True):
+            raised, sums = w, []
+            for _ in range(stacked.order):
+                raised = raised * d
+                sums.append((yield Packed("sum", of_rows(raised))))
+            rest = sums[0] / _one_where_zero(weight)
+            means.append(where(weight.high != 0, centre + rest, DoubleFloat.of(0, np.float32)))
+            powers.append((rest, _about_mean(weight, rest, sums[1:])))
+        co = None
+        if len(apart) > 1 and stacked.co:
+            co = yield Packed("sum", of_rows(w * apart[0] * apart[1]))
+            co = co - weight * powers[0][0] * powers[1][0]
+        by_power = [list(each) for each in zip(*(own for _, own in powers), strict=True)]
+        return stacked.combine(stacked.of_all_sums(SumsAboutMean(weight, means, by_power, co)))
 
 
 def _one_where_zero(x: DoubleFloat) -> DoubleFloat:
-    return where(x.high != 0, x, DoubleFloat.of(1, x.dtype))
+    return where(x.high != 0, x, DoubleFloat.of(1, np.float32))
 
 
 _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are normal floats

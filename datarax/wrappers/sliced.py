@@ -51,7 +51,9 @@ class Sliced(WithArgument):
         num_slices: the number of slices.
         names: the names of the slices, in the order of their ids.
         by: the name of the argument of `update` that has the ids: integers of shape (N,), or one
-            for the whole batch.
+            for the whole batch. For slices that overlap, such as tags, booleans of shape
+            (N, num_slices): a row counts in each slice whose entry is true. A row without any
+            counts in `overall` only.
 
     Raises:
         MetricInputError: the metric has data, or takes an argument called `by`; there are not
@@ -107,37 +109,58 @@ class Sliced(WithArgument):
         return super().calls(args, kwargs)
 
     def _apply(self, calls: PyTree) -> Self:
-        calls, place, unknown = self._places(calls)
-        slices = each_updated(self.slices, calls, Target(place, self.num_slices))
+        calls, ids, unknown = self._slices_of(calls)
+        if ids.ndim > 1:
+            target = Target(xp.zeros(len(ids), xp.uint32), 1).tagged(ids)
+        else:
+            target = Target(ids, self.num_slices)
+        slices = each_updated(self.slices, calls, target)
         metric, unknown = self.metric.apply(calls), self.unknown.update(unknown)
         return self.with_parts({"metric": metric, "slices": slices, "unknown": unknown})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         # The places of an outer slicing, each with the slices of this one.
-        calls, place, unknown = self._places(calls)
+        calls, ids, unknown = self._slices_of(calls)
         target = target._replace(place=replicated(target.place))
-        # Two axes of places are one axis of cells; reshaping copies nothing.
-        inner = target.within(place, self.num_slices)
         states = self.slices.states
-        flat = jax.tree.map(lambda x: xp.reshape(x, (inner.size, *x.shape[2:])), states)
-        flat = flat.apply_at(calls, inner)
-        states = jax.tree.map(lambda x, y: xp.reshape(y, xp.shape(x)), states, flat)
+        if ids.ndim > 1:  # the slices of a replica are replicas, each with all places
+            inner = target.tagged(ids)
+            shape, axes = (target.replicas, target.places, self.num_slices), (1, 2)
+        else:  # two axes of places are one axis of cells
+            inner = target.within(ids, self.num_slices)
+            shape, axes = (target.size, self.num_slices), (1, 1)
+
+        def flat(x: jax.Array) -> jax.Array:
+            apart = xp.swapaxes(xp.reshape(x, (*shape, *x.shape[2:])), *axes)
+            return xp.reshape(apart, (inner.size, *x.shape[2:]))
+
+        def restored(x: jax.Array, y: jax.Array) -> jax.Array:
+            moved = list(shape)
+            moved[axes[0]], moved[axes[1]] = shape[axes[1]], shape[axes[0]]
+            apart = xp.swapaxes(xp.reshape(y, (*moved, *x.shape[2:])), *axes)
+            return xp.reshape(apart, xp.shape(x))
+
+        updated = jax.tree.map(flat, states).apply_at(calls, inner)
+        states = jax.tree.map(restored, states, updated)
         terms = MetricAccumulator(0).by_row(unknown.size).update(unknown)
         (counted,) = merge_rows([self.unknown], [terms], target)
         metric, slices = self.metric.apply_at(calls, target), self.slices.holding(states)
         return self.with_parts({"metric": metric, "slices": slices, "unknown": counted})
 
-    def _places(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
-        """The calls without ids, the place of each row, and which rows are of no known slice."""
+    def _slices_of(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
+        """The calls without ids; the place of each row, or the mask of its slices; and which rows
+        are of no known slice."""
         given, calls = taken_from(calls, self.by)
         ids, several = numeric(given, self.by), jax.tree.leaves(calls, is_leaf=is_call)
         rows = rows_of(calls)
+        if ids.dtype == xp.bool_ and ids.shape == (rows, self.num_slices):
+            return calls, replicated(ids), xp.zeros(rows, xp.bool_)
         if not is_integer(ids):
             raise MetricTypeError(f"{self.by} has dtype {ids.dtype}; expected integer ids")
         if ids.shape not in ((), (1,), (rows,)):
             raise MetricInputError(
                 f"{self.by} of shape {ids.shape} for {rows} rows; expected one id for each row, "
-                f"of shape ({rows},)"
+                f"of shape ({rows},), or booleans of shape ({rows}, {self.num_slices})"
             )
         ids = xp.broadcast_to(replicated(ids), (rows,))
         known = in_range(ids, self.num_slices)

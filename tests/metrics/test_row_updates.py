@@ -9,6 +9,7 @@ import pytest
 import datarax
 from datarax import Bootstrap, Interval, Sliced
 from datarax._update_context import in_update
+from datarax._xp import xp
 from datarax.algebra.row_merge import Target
 from datarax.metrics import (
     F1,
@@ -20,6 +21,7 @@ from datarax.metrics import (
 )
 from datarax.metrics.row_updates import updated_at
 from datarax.numerics import double_float
+from datarax.statistics import ConfusionCounts, Moments, WeightedTotal
 from tests.registry import BATCH, CASES
 
 PLACES, REPLICAS = 3, 4
@@ -208,3 +210,39 @@ def test_stacked_states_are_merged_on_the_host(metric, rng):
         *(jax.tree.leaves(each) for each in (merged, folded(slice(None)).results())), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+class Unweighted(datarax.Metric):
+    """A metric of one's own, whose update takes no weights and sorts its rows."""
+
+    total = WeightedTotal()
+    moments = Moments()
+    table = ConfusionCounts(num_classes=3)
+    most = datarax.MetricAccumulator(0, "max")
+
+    def update(self, values: Any, labels: Any) -> Self:
+        order = xp.argsort(values)
+        values, labels = values[order], labels[order]
+        return self.replace(
+            total=self.total.update(values),
+            moments=self.moments.update(values),
+            table=self.table.update(labels, labels),
+            most=self.most.update(labels),
+        )
+
+    def compute(self) -> Any:
+        found = self.total.mean, self.moments.std(), self.table.matrix.value, self.most.value
+        return dict(enumerate(found))
+
+
+def test_a_metric_without_weights_whose_terms_are_not_known(rng):
+    values, labels = rng.normal(size=20).astype(np.float32), rng.integers(0, 3, 20).astype(np.int32)
+    slices = rng.integers(0, 2, 20).astype(np.int32)
+    empty = Sliced(Unweighted(), 2, by="s")
+    on_host = empty.update(values, labels, s=slices).results()
+    program = jax.jit(lambda m, *x: m.update(*x[:2], s=x[2]))(empty, values, labels, slices)
+    for index in range(2):
+        want = Unweighted().update(*(x[slices == index] for x in (values, labels))).results()
+        for name, value in want.items():
+            for got in (on_host, program.results()):
+                np.testing.assert_allclose(got[str(index)][name], value, rtol=1e-6)

@@ -311,9 +311,62 @@ def test_a_metric_without_weights(rng):
         (lambda: Sliced(Sliced(metrics.Mean(), 2), 3), "by='slices'"),
         (lambda: Sliced(metrics.Mean(), 2).update(np.ones(3)), "slices="),
         (lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.zeros(2, int)), "3 rows"),
+        (
+            lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.ones((3, 3), bool)),
+            r"\(3, 2\)",
+        ),
         (lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.zeros(3)), "float32"),
     ],
 )
 def test_misuse(make, message):
     with pytest.raises(datarax.DataraxError, match=message):
         make()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_slices_that_overlap(compiled, rng):
+    rows, names = 40, ("code", "math", "long")
+    batch, domain = labels(rng, rows), rng.integers(0, 2, rows).astype(np.int32)
+    tags, weights = rng.random((rows, 3)) < 0.4, rng.random(rows).astype(np.float32)
+    tags[0] = False
+    metric = metrics.F1(num_classes=4)
+    tagged = Sliced(metric, 3, names=names, by="tags")
+    nested = Sliced(tagged, 2, names=("a", "b"), by="domain")
+    drawn = datarax.Bootstrap(nested, 4)
+
+    def updated(batch, tags, domain, weights):
+        given = batch | {"tags": tags, "weights": weights}
+        return (
+            tagged.update(**given),
+            nested.update(**given, domain=domain),
+            drawn.update(**given, domain=domain, index=np.arange(rows)),
+        )
+
+    results = [
+        each.results()
+        for each in (jax.jit(updated) if compiled else updated)(batch, tags, domain, weights)
+    ]
+
+    def want(metric, mask, **given):
+        return metric.update(**rows_of(batch, mask), weights=weights[mask], **given).results()
+
+    assert results[0].keys() == {*names, "overall"}  # a row without tags is not unknown
+    for i, name in enumerate(names):
+        mask = tags[:, i]
+        np.testing.assert_allclose(results[0][name], want(metric, mask), rtol=1e-5)
+        for j, outer in enumerate("ab"):
+            mask = tags[:, i] & (domain == j)
+            np.testing.assert_allclose(results[1][outer][name], want(metric, mask), rtol=1e-5)
+            spread = want(datarax.Bootstrap(metric, 4), mask, index=np.flatnonzero(mask))
+            for end, value in spread.items():
+                np.testing.assert_allclose(results[2][end][outer][name], value, rtol=1e-5)
+
+
+def test_slices_that_overlap_on_devices(rng):
+    values, tags = rng.normal(size=39).astype(np.float32), rng.random((39, 2)) < 0.4
+    mean = datarax.Interval(metrics.Mean())
+    on_devices = datarax.per_device(Sliced(mean, 2, by="tags"), make_mesh("auto", {"d": 8}), "d")
+    results = on_devices.update(values, tags=tags).results()  # with a padded row
+    for i in range(2):
+        for name, value in mean.update(values[tags[:, i]]).results().items():
+            np.testing.assert_allclose(results[str(i)][name], value, rtol=1e-5)
