@@ -1,6 +1,5 @@
 """ExpertLoad beyond what the registry checks: hostile ids, drops, layers, router logits."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
