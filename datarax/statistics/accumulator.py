@@ -385,7 +385,7 @@ def _python_int(value: int, acc: MetricAccumulator) -> ArrayLike | Exact:
 def _parts(value: Exact, acc: MetricAccumulator) -> Parts:
     """The parts of an `Exact`, in the form of the parts of the accumulator."""
     is_sum = acc.reduce_op is MetricReduceOp.sum and (acc._is_whole or len(acc.parts) == 2)
-    if value.shape != acc.shape or not is_sum:
+    if not is_sum or (value.shape != acc.shape and not isinstance(acc, RowTerms)):
         raise MetricInputError(
             f"an Exact of shape {value.shape} can only be added to a sum of that shape; "
             f"this is a {acc.reduce_op} of shape {acc.shape}"
