@@ -281,8 +281,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
 
     def by_row(self, rows: int) -> "RowValues":
         # Without the initial value, which counts once and not for each row.
-        neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0].item()
-        return RowValues(Constant(self.shape, self.dtype.name, (neutral,)), self.reduce_op)
+        return _row_values(self.shape, self.dtype, self.reduce_op, x64_enabled())
 
     def element(self) -> "MetricAccumulator":
         return MetricAccumulator(np.zeros((), self.dtype), self.reduce_op)
@@ -326,6 +325,13 @@ class RowValues(RowTerms, MetricAccumulator):
                 merged = [xp.maximum(x, e) for x, e in zip(merged, neutral, strict=True)]
             folded = row.from_mesh(merged, self.dtype)
         return stacked.with_parts({"parts": row.pairwise(stacked.parts, folded)})
+
+
+@lru_cache(maxsize=4096)
+def _row_values(shape: tuple[int, ...], dtype: np.dtype, op: Any, x64: bool) -> RowValues:
+    """`MetricAccumulator.by_row`, made once: with x64 it has another dtype."""
+    neutral = identity(op, (), dtype)[0].item()
+    return RowValues(Constant(shape, dtype.name, (neutral,)), op)
 
 
 @lru_cache(maxsize=4096)
