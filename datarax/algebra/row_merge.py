@@ -249,13 +249,16 @@ def _scattered(how: str, x: PyTree, place: PyTree, places: int) -> Any:
 _FEW_COLUMNS = 8
 
 
-def _product(counts: jax.Array, rows: jax.Array) -> jax.Array:
+def _product(counts: PyTree, rows: PyTree) -> Any:
     """The sums of rows (K, N), each as often as it counts: (replicas, K)."""
 
     def product(dtype: DTypeLike) -> jax.Array:
         a, b = rows.astype(dtype), counts.astype(dtype)
         return xp.matmul(a, b, precision=lax.Precision.HIGHEST).T.astype(rows.dtype)
 
+    if on_host(counts, rows) and len(rows) <= _FEW_COLUMNS:
+        # A library for matrices would start threads, which takes longer.
+        return np.einsum("kn,nr->rk", rows, counts.astype(rows.dtype))
     if rows.dtype != xp.float64 or len(rows) <= _FEW_COLUMNS:
         return product(rows.dtype)
     # Products of small whole numbers are exact in float32, and so are their sums.

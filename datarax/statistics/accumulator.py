@@ -281,8 +281,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
 
     def by_row(self, rows: int) -> "RowValues":
         # Without the initial value, which counts once and not for each row.
-        neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0].item()
-        return RowValues(Constant(self.shape, self.dtype.name, (neutral,)), self.reduce_op)
+        return _row_values(self.shape, self.dtype, self.reduce_op, x64_enabled())
 
     def element(self) -> "MetricAccumulator":
         return MetricAccumulator(np.zeros((), self.dtype), self.reduce_op)
@@ -326,6 +325,13 @@ class RowValues(RowTerms, MetricAccumulator):
                 merged = [xp.maximum(x, e) for x, e in zip(merged, neutral, strict=True)]
             folded = row.from_mesh(merged, self.dtype)
         return stacked.with_parts({"parts": row.pairwise(stacked.parts, folded)})
+
+
+@lru_cache(maxsize=4096)
+def _row_values(shape: tuple[int, ...], dtype: np.dtype, op: Any, x64: bool) -> RowValues:
+    """`MetricAccumulator.by_row`, made once: with x64 it has another dtype."""
+    neutral = identity(op, (), dtype)[0].item()
+    return RowValues(Constant(shape, dtype.name, (neutral,)), op)
 
 
 @lru_cache(maxsize=4096)
@@ -385,7 +391,7 @@ def _python_int(value: int, acc: MetricAccumulator) -> ArrayLike | Exact:
 def _parts(value: Exact, acc: MetricAccumulator) -> Parts:
     """The parts of an `Exact`, in the form of the parts of the accumulator."""
     is_sum = acc.reduce_op is MetricReduceOp.sum and (acc._is_whole or len(acc.parts) == 2)
-    if value.shape != acc.shape or not is_sum:
+    if not is_sum or (value.shape != acc.shape and not isinstance(acc, RowTerms)):
         raise MetricInputError(
             f"an Exact of shape {value.shape} can only be added to a sum of that shape; "
             f"this is a {acc.reduce_op} of shape {acc.shape}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import jax
 import numpy as np
@@ -29,6 +29,7 @@ from datarax.numerics.scaling import (
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.moments import Parts, as_double
 
+T = TypeVar("T", bound="ScaledTotal")
 NOTHING = -(2**30)  # the exponent of an empty sum
 INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
 _MOST_COUNTED = 2**31  # a mask of fewer elements is added up as int32
@@ -275,7 +276,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         ).stored()
 
     def by_row(self, rows: int) -> "RowTotals":
-        return RowTotals((*self.shape, rows))
+        return _empty_total((*self.shape, rows), x64_enabled(), RowTotals)
 
     def plus_unscaled(self, total: DoubleFloat) -> Self:
         """The sum with double-floats added that are one array of float64."""
@@ -313,7 +314,7 @@ class RowTotals(RowTerms, ScaledTotal):
         return super().plus(*moved)
 
     def one(self) -> "RowTotals":
-        return RowTotals(self.shape[1:])
+        return _empty_total(self.shape[1:], x64_enabled(), RowTotals)
 
     def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
         return super().of_scaled(*map(rows_last, (part, exponents, w)))
@@ -330,7 +331,8 @@ class RowTotals(RowTerms, ScaledTotal):
 
     def _unscaled(self, total: DoubleFloat) -> "UnscaledTotals":
         unit = filled((), "int32", 0)
-        return UnscaledTotals(self.shape).with_parts({"parts": total, "exponent": unit})
+        empty = _empty_total(self.shape, x64_enabled(), UnscaledTotals)
+        return empty.with_parts({"parts": total, "exponent": unit})
 
     def added_to(self, stacked: ScaledTotal, target: Target) -> Merging:
         # The rows of one state are added up in units of the greatest power among them, or more.
@@ -412,6 +414,6 @@ def quotient(a: ScaledTotal, b: ScaledTotal) -> jax.Array:
 
 
 @lru_cache(maxsize=4096)
-def _empty_total(shape: tuple[int, ...], x64: bool) -> ScaledTotal:
-    """`ScaledTotal(shape)`, made once: with x64 it has another dtype."""
-    return ScaledTotal(shape)
+def _empty_total(shape: tuple[int, ...], x64: bool, cls: type[T] = ScaledTotal) -> T:
+    """`ScaledTotal(shape)`, or that of a subclass, made once: with x64 it has another dtype."""
+    return cls(shape)

@@ -8,6 +8,7 @@ from datarax._checks import as_float, is_integer, numeric, real, same_shape, x64
 from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
+from datarax.algebra.row_merge import RowTerms
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
@@ -166,8 +167,6 @@ class ExactTotal(WeightedTotal):
         1152921504606846977
     """
 
-    terms_by_row = False
-
     whole = MetricAccumulator(0)
     """The sum of `w * x` over the integers whose weights are whole numbers."""
     is_float = MetricAccumulator(0, MetricReduceOp.max)
@@ -177,6 +176,7 @@ class ExactTotal(WeightedTotal):
         x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
         seen = super().update(x, weights=w)
         whole, is_float = self.whole, xp.bool_(not is_integer(x))
+        apart = int(isinstance(whole, RowTerms))  # then products of each row are added up
         if not is_integer(x):
             pass  # the total alone holds floats
         elif w is None:
@@ -191,7 +191,10 @@ class ExactTotal(WeightedTotal):
             if x64_enabled():
                 whole = whole.update(x.astype(xp.int64) * w.astype(xp.int64))
             else:
-                whole = whole.update(Exact(*sum_products(x, w, tuple(range(x.ndim)))))
+                whole = whole.update(Exact(*sum_products(x, w, tuple(range(apart, x.ndim)))))
+        if apart:
+            is_float = lax.expand_dims(is_float, range(is_float.ndim, x.ndim))
+            is_float = xp.broadcast_to(is_float, x.shape)
         return seen.replace(whole=whole, is_float=self.is_float.update(is_float))
 
     def weighted_by(self, factor: ScaledDouble) -> Self:

@@ -9,6 +9,7 @@ from datarax._checks import numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
+from datarax.algebra.row_merge import RowTerms, rows_last
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
 from datarax.numerics.double_float import stack, where
@@ -35,8 +36,6 @@ class PairedMatches(TaskCounts):
         [1. 2. 0. 0.]
     """
 
-    terms_by_row = False
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self.cells = MetricAccumulator(np.zeros(4))
@@ -59,10 +58,13 @@ class PairedMatches(TaskCounts):
         b, _, invalid_b = self._matches(preds_b, target, weights, "preds_b")
         # The weight is zero already where the first prediction is invalid.
         w = xp.where(invalid_b.mask, xp.zeros((), w.dtype), w)
-        parts = (a & b, a & ~b, ~a & b, ~(a | b))
+        apart = isinstance(self.cells, RowTerms)
+        if apart:
+            a, b, w = map(rows_last, (a, b, w))
+        parts, axes = (a & b, a & ~b, ~a & b, ~(a | b)), tuple(range(w.ndim - apart))
 
         def count(w: jax.Array) -> jax.Array:
-            return xp.stack([xp.sum(xp.where(part, w, 0), dtype=w.dtype) for part in parts])
+            return xp.stack([xp.sum(xp.where(part, w, 0), axes, w.dtype) for part in parts])
 
         return self.counted(w, count, invalid_a | invalid_b)
 
