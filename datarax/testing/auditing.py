@@ -178,7 +178,7 @@ def audit(
             them up.
         weights: the name of the array of weights, numbers or booleans: a weight of 2 must equal the
             row twice, and 0 the row left out.
-        groups: the name of an array (N,) with the group of each row, of which there are at least 4:
+        groups: the name of an array (N,) with the group of each row, of which there are at least 3:
             rows of one group stay in one batch. With `weights`, a whole group is also left out.
         micro: numbers of micro-batches: `procedure(batches, micro=k)` cuts each batch into k. Each
             must divide N.

@@ -15,6 +15,8 @@ from datarax._typing import PyTree, Structure
 
 LEAST_ROWS = 4
 """Fewer rows cannot be cut into batches of different sizes that hold several rows."""
+LEAST_GROUPS = 3
+"""Fewer groups cannot be cut into batches of different numbers of groups."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,10 @@ def rows_of(batch: PyTree, mask: str | None, weights: str | None, groups: str | 
     layout = Layout(structure, on_device, mask, weights, groups)
     rows = Rows({name: np.array(x) for name, x in named.items()}, layout)
     if groups is not None and (
-        rows.columns[groups].ndim != 1 or rows.group_ids().max() + 1 < LEAST_ROWS
+        rows.columns[groups].ndim != 1 or rows.group_ids().max() + 1 < LEAST_GROUPS
     ):
         raise MetricInputError(
             f"audit: groups={groups!r} has the shape {rows.columns[groups].shape}; expected one "
-            f"value for each row, and at least {LEAST_ROWS} groups"
+            f"value for each row, and at least {LEAST_GROUPS} groups"
         )
     return rows

@@ -413,7 +413,7 @@ def test_numbers_that_are_not_finite(batch):
     [
         ({"mask": "msk"}, "mask='msk' names no array of the batch; it has: 'half', 'id', 'loss'"),
         ({"weights": "nested"}, "weights='nested' names no array"),
-        ({"groups": "id"}, "expected one value for each row, and at least 4 groups"),
+        ({"groups": "name"}, "expected one value for each row, and at least 3 groups"),
         ({"groups": "nested/mask"}, "expected one value for each row"),
         ({"micro": [5]}, "micro=5 does not divide the 24 rows"),
         ({"micro": [0]}, "micro=0; expected an integer of at least 1"),

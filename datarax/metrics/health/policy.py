@@ -7,7 +7,7 @@ import jax
 from datarax._checks import as_float, finite_number, integers, numeric, positive_int, same_shape
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
-from datarax.algebra.fields import state
+from datarax.algebra.fields import field, state
 from datarax.algebra.one_pass import Fold, in_one_pass
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
@@ -47,7 +47,7 @@ class ApproxKL(MeanScore):
         k3 0.1438
     """
 
-    estimator: Literal["k1", "k2", "k3"] = "k3"
+    estimator: Literal["k1", "k2", "k3"] = field(default="k3", kw_only=False)
     """"k1", "k2" or "k3", as Schulman names them."""
     terms_by_row = True
 
@@ -260,7 +260,7 @@ class GroupSpread(Metric):
         zero_share 0.5
     """
 
-    num_groups: int | None = None
+    num_groups: int | None = field(default=None, kw_only=False)
     """The number of groups, which are numbered from 0. None if each group is in one update."""
 
     statistic: Any = state()
