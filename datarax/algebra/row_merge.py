@@ -64,6 +64,13 @@ class Target(NamedTuple):
             counts = counts.reshape(len(tags), self.replicas * tags.shape[1])
         return self._replace(counts=counts)
 
+    def repeated(self, times: int) -> "Target":
+        """The target of `times` rows in place of each row."""
+        if times == 1:
+            return self
+        counts = None if self.counts is None else xp.repeat(self.counts, times, 0)
+        return self._replace(place=xp.repeat(self.place, times), counts=counts)
+
     def of_rows(self, known: Any) -> Any:
         """For each row, as the last axis, the reply to "bound" or "total" at its place."""
 

@@ -93,6 +93,35 @@ def with_all_rows(call: Call, rows: int) -> Call:
     return replace(call, args=args, kwargs=kwargs)
 
 
+def by_elements(call: Call, shape: tuple[int, ...]) -> Call:
+    """The call with a row for each element of leading axes of this shape.
+
+    Arrays without some of these axes are repeated along them.
+
+    Raises:
+        MetricInputError: no array has these axes, or one has others.
+    """
+    shapes = [xp.shape(x) for x in jax.tree.leaves(call)]
+
+    def leading(shape_of: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape_of, *[1] * len(shape))[: len(shape)]
+
+    fits = [all(n in (1, m) for n, m in zip(leading(x), shape, strict=True)) for x in shapes]
+    if not all(fits) or shape not in map(leading, shapes):
+        raise MetricInputError(
+            f"{call.metric}: arrays of shapes {', '.join(map(str, shapes))} with an id for each "
+            f"value of shape {shape}; expected arrays with these leading axes"
+        )
+
+    def flat(x: ArrayLike) -> jax.Array:
+        x = replicated(xp.asarray(x))
+        axes, rest = leading(x.shape), x.shape[len(shape) :]
+        return xp.broadcast_to(x.reshape(*axes, *rest), (*shape, *rest)).reshape(-1, *rest)
+
+    args, kwargs = jax.tree.map(flat, call.by_name)
+    return replace(call, args=args, kwargs=kwargs)
+
+
 def by_rows(call: Call, rows: int) -> Call:
     """The call with two leading axes: of rows, and of one example in each."""
     return jax.tree.map(lambda x: x[:, None], with_all_rows(call, rows))

@@ -1,10 +1,13 @@
 """`Sliced`: the value of a metric for each slice of the data, and overall."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self
+from functools import cached_property
+from typing import ClassVar, NamedTuple, Self
 
 import jax
+import numpy as np
 
 from datarax._checks import is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
@@ -15,8 +18,8 @@ from datarax.algebra.row_merge import Target, merge_rows
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import is_call, taken_from
-from datarax.metrics.reading import Presented, Reading
-from datarax.metrics.row_updates import counted_rows, rows_of
+from datarax.metrics.reading import Presented, Reading, is_wide
+from datarax.metrics.row_updates import by_elements, counted_rows, rows_of
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
 from datarax.wrappers.wrapper import WithArgument, each_updated, prefixed
@@ -51,13 +54,18 @@ class Sliced(WithArgument):
         num_slices: the number of slices.
         names: the names of the slices, in the order of their ids.
         by: the name of the argument of `update` that has the ids: integers of shape (N,), or one
-            for the whole batch. For slices that overlap, such as tags, booleans of shape
+            for the whole batch. With integers of the shape of the values, such as (N, T), each
+            value (a token) has its slice. For slices that overlap, such as tags, booleans of shape
             (N, num_slices): a row counts in each slice whose entry is true. A row without any
             counts in `overall` only.
+        rollup: what separates the parts of a name, such as "/". Then `results` also has each group
+            of slices: "a" and "a/b" of the name "a/b/c", each the metric of all rows below it, and
+            of its own if it is a name too. A row counts once in a group.
 
     Raises:
         MetricInputError: the metric has data, or takes an argument called `by`; there are not
-            `num_slices` distinct names; or a name is one of "overall", "unknown" and "invalid".
+            `num_slices` distinct names; a name is one of "overall", "unknown" and "invalid"; or
+            `rollup` is given without names.
         MetricTypeError: `metric` is not a metric.
 
     Example:
@@ -70,6 +78,14 @@ class Sliced(WithArgument):
         ... )
         >>> print(accuracy.results())
         {'de': 1.0, 'fr': 0.5, 'overall': 0.75}
+
+        Tags that overlap, and the groups of their names:
+
+        >>> from datarax.metrics import Mean
+        >>> loss = Sliced(Mean(), 3, names=("web/en", "web/de", "code"), rollup="/")
+        >>> tags = jnp.array([[True, False, False], [True, True, False], [False, False, True]])
+        >>> print(loss.update(jnp.array([1.0, 2.0, 6.0]), slices=tags).results())
+        {'code': 6.0, 'overall': 3.0, 'web': 1.5, 'web/de': 2.0, 'web/en': 1.5}
     """
 
     needs_own: ClassVar[bool] = True
@@ -77,6 +93,7 @@ class Sliced(WithArgument):
     num_slices: int = field(kw_only=False)
     names: Sequence[str] | None = None
     by: str = "slices"
+    rollup: str | None = None
     slices: Stack = state()
     unknown: MetricAccumulator = state()
 
@@ -93,7 +110,16 @@ class Sliced(WithArgument):
                 f"Sliced: by={by!r} is an argument of {type(metric).__name__}.update already; give "
                 f"the ids of the slices another name"
             )
-        self.slices = Stack.of(metric, self.num_slices)
+        if self.rollup is not None and (not isinstance(self.rollup, str) or not self.rollup):
+            raise MetricInputError(
+                f"Sliced: rollup={self.rollup!r}; expected what separates the parts of a name"
+            )
+        if self.rollup is not None and self.names is None:
+            raise MetricInputError(
+                f"Sliced: rollup={self.rollup!r} groups slices by their names; give names="
+            )
+        _check_words(self._groups)
+        self.slices = Stack.of(metric, self.num_slices + len(self._groups))
         self.unknown = MetricAccumulator(0)
 
     @property
@@ -104,31 +130,31 @@ class Sliced(WithArgument):
         if self.by not in kwargs:
             raise MetricInputError(
                 f"Sliced({type(self.metric).__name__}).update needs the slice of each row: pass "
-                f"{self.by}=, integers of shape (N,)"
+                f"{self.by}=, integers of shape (N,), or booleans of shape (N, {self.num_slices})"
             )
         return super().calls(args, kwargs)
 
     def _apply(self, calls: PyTree) -> Self:
-        calls, ids, unknown = self._slices_of(calls)
-        if ids.ndim > 1:
-            target = Target(xp.zeros(len(ids), xp.uint32), 1).tagged(ids)
+        given = self._given(calls)
+        if given.slices.ndim > 1:
+            target = Target(xp.zeros(len(given.slices), xp.uint32), 1).tagged(given.slices)
         else:
-            target = Target(ids, self.num_slices)
-        slices = each_updated(self.slices, calls, target)
-        metric, unknown = self.metric.apply(calls), self.unknown.update(unknown)
+            target = Target(given.slices, self.num_slices)
+        slices = each_updated(self.slices, given.by_id, target)
+        metric, unknown = self.metric.apply(given.calls), self.unknown.update(given.unknown)
         return self.with_parts({"metric": metric, "slices": slices, "unknown": unknown})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         # The places of an outer slicing, each with the slices of this one.
-        calls, ids, unknown = self._slices_of(calls)
+        given = self._given(calls)
         target = target._replace(place=replicated(target.place))
-        states = self.slices.states
-        if ids.ndim > 1:  # the slices of a replica are replicas, each with all places
-            inner = target.tagged(ids)
-            shape, axes = (target.replicas, target.places, self.num_slices), (1, 2)
+        outer, states, size = target.repeated(given.times), self.slices.states, self.slices.size
+        if given.slices.ndim > 1:  # the slices of a replica are replicas, each with all places
+            inner = outer.tagged(given.slices)
+            shape, axes = (target.replicas, target.places, size), (1, 2)
         else:  # two axes of places are one axis of cells
-            inner = target.within(ids, self.num_slices)
-            shape, axes = (target.size, self.num_slices), (1, 1)
+            inner = outer.within(given.slices, size)
+            shape, axes = (target.size, size), (1, 1)
 
         def flat(x: jax.Array) -> jax.Array:
             apart = xp.swapaxes(xp.reshape(x, (*shape, *x.shape[2:])), *axes)
@@ -140,35 +166,69 @@ class Sliced(WithArgument):
             apart = xp.swapaxes(xp.reshape(y, (*moved, *x.shape[2:])), *axes)
             return xp.reshape(apart, xp.shape(x))
 
-        updated = jax.tree.map(flat, states).apply_at(calls, inner)
+        updated = jax.tree.map(flat, states).apply_at(given.by_id, inner)
         states = jax.tree.map(restored, states, updated)
-        terms = MetricAccumulator(0).by_row(unknown.size).update(unknown)
-        (counted,) = merge_rows([self.unknown], [terms], target)
-        metric, slices = self.metric.apply_at(calls, target), self.slices.holding(states)
+        terms = MetricAccumulator(0).by_row(given.unknown.size).update(given.unknown)
+        (counted,) = merge_rows([self.unknown], [terms], outer)
+        metric, slices = self.metric.apply_at(given.calls, target), self.slices.holding(states)
         return self.with_parts({"metric": metric, "slices": slices, "unknown": counted})
 
-    def _slices_of(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
-        """The calls without ids; the place of each row, or the mask of its slices; and which rows
-        are of no known slice."""
-        given, calls = taken_from(calls, self.by)
-        ids, several = numeric(given, self.by), jax.tree.leaves(calls, is_leaf=is_call)
-        rows = rows_of(calls)
-        if ids.dtype == xp.bool_ and ids.shape == (rows, self.num_slices):
-            return calls, replicated(ids), xp.zeros(rows, xp.bool_)
+    def _given(self, calls: PyTree) -> "_Given":
+        """What the calls say of the slices of a batch."""
+        ids, calls = taken_from(calls, self.by)
+        ids, rows = replicated(numeric(ids, self.by)), rows_of(calls)
+        is_mask = ids.dtype == xp.bool_ and ids.ndim > 1
+        if is_mask and ids.shape == (rows, self.num_slices):
+            none = xp.zeros(rows, xp.bool_)
+            if self._groups:
+                some = [xp.any(ids & below[None], 1) for below in self._members[:-1].T]
+                ids = xp.stack(some, 1)
+            return _Given(calls, calls, 1, ids, none)
         if not is_integer(ids):
             raise MetricTypeError(f"{self.by} has dtype {ids.dtype}; expected integer ids")
-        if ids.shape not in ((), (1,), (rows,)):
+        if is_mask or (ids.shape not in ((), (1,)) and ids.shape[0] != rows):
             raise MetricInputError(
                 f"{self.by} of shape {ids.shape} for {rows} rows; expected one id for each row, "
-                f"of shape ({rows},), or booleans of shape ({rows}, {self.num_slices})"
+                f"of shape ({rows},), or for each value, of the shape of the values, or booleans "
+                f"of shape ({rows}, {self.num_slices})"
             )
-        ids = xp.broadcast_to(replicated(ids), (rows,))
+        by_id, times = calls, 1
+        if ids.ndim > 1:
+            shape, times = ids.shape, math.prod(ids.shape[1:])
+            by_id = jax.tree.map(lambda call: by_elements(call, shape), calls, is_leaf=is_call)
+        rows *= times
+        ids = xp.broadcast_to(ids.reshape(-1), (rows,))
         known = in_range(ids, self.num_slices)
         # An id is cast only where it is in range: a negative one would become a large number. A row
         # at the place `num_slices`, past the end, is dropped.
         place = xp.where(known, ids, xp.zeros((), ids.dtype)).astype(xp.uint32)
         place = xp.where(known, place, xp.uint32(self.num_slices))
-        return calls, place, ~known & counted_rows(several[0], rows)
+        first = jax.tree.leaves(by_id, is_leaf=is_call)[0]
+        unknown = ~known & counted_rows(first, rows)
+        slices = xp.take(self._members, place, 0) if self._groups else place
+        return _Given(calls, by_id, times, slices, unknown)
+
+    @cached_property
+    def _groups(self) -> tuple[str, ...]:
+        """The names of the groups of slices."""
+        split = self.rollup
+        if split is None:
+            return ()
+        parts = [name.split(split) for name in self._labels]
+        prefixes = (split.join(each[:i]) for each in parts for i in range(1, len(each)))
+        return tuple(dict.fromkeys(prefixes))
+
+    @cached_property
+    def _members(self) -> np.ndarray:
+        """For each slice, in which of the slices and groups its rows count; the last row is of no
+        slice."""
+        own = np.eye(self.num_slices + 1, self.num_slices, dtype=np.bool_)
+        below = [
+            [f"{name}{self.rollup}".startswith(f"{group}{self.rollup}") for group in self._groups]
+            for name in self._labels
+        ]
+        none = [False] * len(self._groups)
+        return np.concatenate([own, np.array([*below, none], np.bool_)], 1)
 
     def from_outputs(self, **outputs: str | None) -> Self:
         if not isinstance(outputs.get(self.by, self.by), str):
@@ -181,17 +241,45 @@ class Sliced(WithArgument):
     def reading(self) -> Reading:
         overall, slices = self.metric.reading(), self.slices.map(lambda one: one.reading())
         # Wide bounds give a warning for all data, not for each slice again.
-        of_slices = {n: dataclasses.replace(x, widest=None) for n, x in slices.bounds.items()}
+        of_slices = {
+            name: dataclasses.replace(self._without_groups(each), widest=None)
+            for name, each in slices.bounds.items()
+        }
         return dataclasses.replace(
             overall,
-            value=_Slices(overall.value, slices.value, self.unknown.value, self._labels),
+            value=_Slices(
+                overall.value,
+                self._without_groups(slices.value),
+                self.unknown.value,
+                self._labels,
+                jax.tree.map(lambda x: x[self.num_slices :], slices.value, is_leaf=is_wide),
+                self._groups,
+            ),
             bounds=prefixed([("overall", overall.bounds), ("slices", of_slices)]),
             flat=False,
         )
 
+    def _without_groups(self, stacked: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: x[: self.num_slices], stacked, is_leaf=is_wide)
+
     @property
     def _labels(self) -> tuple[str, ...]:
         return tuple(map(str, range(self.num_slices)) if self.names is None else self.names)
+
+
+class _Given(NamedTuple):
+    """What an update says of the slices of a batch."""
+
+    calls: PyTree
+    """The calls without ids."""
+    by_id: PyTree
+    """The same, with a row for each id."""
+    times: int
+    """The number of ids of each row."""
+    slices: jax.Array
+    """The place of each id; or a mask of the slices and groups in which it counts."""
+    unknown: jax.Array
+    """Marks the ids of no known slice."""
 
 
 @jax.tree_util.register_dataclass
@@ -203,14 +291,19 @@ class _Slices(Presented):
     slices: PyTree
     unknown: PyTree
     names: tuple[str, ...] = dataclasses.field(metadata={"static": True})
+    groups: PyTree
+    """The values of the groups of slices, stacked."""
+    group_names: tuple[str, ...] = dataclasses.field(metadata={"static": True})
 
     def arrays(self) -> PyTree:
         return {"overall": self.overall, "slices": self.slices}
 
     def listed(self) -> PyTree:
+        # The name of a group may be that of a slice too: then it is the group.
         slices = {
-            name: jax.tree.map(lambda x, i=i: x[i], self.slices)
-            for i, name in enumerate(self.names)
+            name: jax.tree.map(lambda x, i=i: x[i], values)
+            for names, values in ((self.names, self.slices), (self.group_names, self.groups))
+            for i, name in enumerate(names)
         }
         # Only if there are any. What `compute` gives has a fixed structure, so it has no such item.
         unknown = {"unknown": self.unknown} if self.unknown else {}
@@ -225,6 +318,10 @@ def _check_names(names: tuple[str, ...] | None, num_slices: int) -> None:
             f"Sliced: {len(names)} names, but only {len(set(names))} differ, for "
             f"num_slices={num_slices}; expected one name for each slice"
         )
+    _check_words(names)
+
+
+def _check_words(names: Sequence[object]) -> None:
     for name in names:
         if not isinstance(name, str) or not name or name in _RESERVED:
             raise MetricInputError(

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import datarax
-from datarax import Collection, Sliced, metrics
+from datarax import Collection, Interval, Sliced, metrics
 from datarax.testing import assert_within_ulps, check_metric
 from tests.helpers import make_mesh, place
 from tests.registry import BUNDLES, GROUPS, arrays_of, of_each_statistic
@@ -316,6 +316,13 @@ def test_a_metric_without_weights(rng):
             r"\(3, 2\)",
         ),
         (lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.zeros(3)), "float32"),
+        (
+            lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.zeros((3, 2), int)),
+            r"arrays of shapes \(3,\) with an id for each value of shape \(3, 2\)",
+        ),
+        (lambda: Sliced(metrics.Mean(), 2, rollup="/"), "give names="),
+        (lambda: Sliced(metrics.Mean(), 1, names=("a",), rollup=""), "rollup=''"),
+        (lambda: Sliced(metrics.Mean(), 1, names=("overall/a",), rollup="/"), "'overall'"),
     ],
 )
 def test_misuse(make, message):
@@ -370,3 +377,68 @@ def test_slices_that_overlap_on_devices(rng):
     for i in range(2):
         for name, value in mean.update(values[tags[:, i]]).results().items():
             np.testing.assert_allclose(results[str(i)][name], value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_each_token_has_its_slice(compiled, rng):
+    shape, vocabulary = (6, 5), 7
+    probs = rng.dirichlet(np.ones(vocabulary), shape).astype(np.float32)
+    target = rng.integers(0, vocabulary, shape).astype(np.int32)
+    mask = rng.random(shape) < 0.8
+    ids = rng.integers(-1, SLICES + 1, shape).astype(np.int32)
+    documents = rng.integers(0, 2, shape[0]).astype(np.int32)
+    one = datarax.Collection({"loss": metrics.LogLoss(num_classes=vocabulary)})
+    sliced = Sliced(one, SLICES, by="token")
+    nested = Sliced(sliced, 2, by="document")
+    interval = Sliced(Interval(metrics.Mean()), SLICES)
+
+    def updated(probs, target, mask, ids, documents):
+        given = {"preds": probs, "target": target, "weights": mask, "token": ids}
+        return (
+            sliced.update(**given),
+            nested.update(**given, document=documents),
+            interval.update(probs[..., 0], slices=ids, weights=mask),
+        )
+
+    run = jax.jit(updated) if compiled else updated
+    results = [x.results() for x in run(probs, target, mask, ids, documents)]
+
+    def loss(chosen):
+        return one.update(preds=probs, target=target, weights=mask & chosen).results()["loss"]
+
+    for i in range(SLICES):
+        np.testing.assert_allclose(results[0][str(i)]["loss"], loss(ids == i), rtol=1e-6)
+        for j in range(2):
+            want = loss((ids == i) & (documents == j)[:, None])
+            np.testing.assert_allclose(results[1][str(j)][str(i)]["loss"], want, rtol=1e-6)
+        want = Interval(metrics.Mean()).update(probs[..., 0][mask & (ids == i)]).results()
+        for name, value in want.items():
+            np.testing.assert_allclose(results[2][str(i)][name], value, rtol=1e-5, err_msg=name)
+    assert results[0]["overall"]["loss"] == pytest.approx(loss(True), rel=1e-6)
+    assert results[0]["unknown"] == (mask & ((ids < 0) | (ids >= SLICES))).sum()
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_groups_of_names(overlapping, rng):
+    names, rows = ("web/en/a", "web/en/b", "web/de", "web", "code"), 32
+    groups = {"web": [0, 1, 2, 3], "web/en": [0, 1]}
+    values = rng.normal(size=rows).astype(np.float32)
+    ids = rng.integers(0, 6, rows).astype(np.int32)  # the last one is of no slice
+    tags = rng.random((rows, 5)) < 0.3 if overlapping else ids[:, None] == np.arange(5)
+    given = tags if overlapping else ids
+    metric = Sliced(metrics.Std(), 5, names=names, rollup="/")
+    mesh = make_mesh("auto", {"data": 8})
+    for empty in (metric, datarax.per_device(metric, mesh, "data")):
+        seen = empty.update(values, slices=given).update(values[::-1], slices=given[::-1])
+        results = seen.results()
+        chosen = {name: tags[:, i] for i, name in enumerate(names)}
+        chosen |= {name: tags[:, below].any(1) for name, below in groups.items()}
+        for name, some in chosen.items():
+            np.testing.assert_allclose(results[name], np.tile(values[some], 2).std(), rtol=1e-5)
+        assert set(results) - {"unknown"} == {*names, *groups, "overall"}
+        assert seen.compute()["slices"].shape == (5,)
+    again = metric.load_state_dict(metric.update(values, slices=given).state_dict())
+    drawn = datarax.Bootstrap(metric, 4).update(values, slices=given, index=np.arange(rows))
+    for name, value in again.results().items():
+        if name != "unknown":
+            np.testing.assert_allclose(drawn.results()["value"][name], value, rtol=1e-6)
