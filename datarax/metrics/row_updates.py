@@ -113,8 +113,8 @@ def by_elements(call: Call, shape: tuple[int, ...]) -> Call:
             f"value of shape {shape}; expected arrays with these leading axes"
         )
 
-    def flat(x: ArrayLike) -> jax.Array:
-        x = replicated(xp.asarray(x))
+    def flat(given: ArrayLike) -> jax.Array:
+        x = replicated(xp.asarray(given))
         axes, rest = leading(x.shape), x.shape[len(shape) :]
         return xp.broadcast_to(x.reshape(*axes, *rest), (*shape, *rest)).reshape(-1, *rest)
 
