@@ -377,7 +377,7 @@ def _extreme(ufunc: np.ufunc) -> Callable[..., Host]:
 
     def call(x: Host, axis: Axes = None, **kwargs: PyTree) -> Host:
         where = kwargs.get("where")
-        if where is not None and np.count_nonzero(where) == where.size:
+        if where is not None and np.count_nonzero(where) == np.size(where):
             kwargs.pop("where")  # a mask takes much longer than to look
         if axis == -1 and np.ndim(x) == 2 and not kwargs and 0 < x.shape[1] < 64:
             # Along short rows NumPy takes five times as long as over them.

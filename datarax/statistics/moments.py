@@ -402,8 +402,9 @@ def in_unit_of_greatest(
     least = xp.int32(xp.finfo(dtype).minexp)
     if w.dtype == xp.bool_:
         return w.astype(dtype), xp.where(xp.any(w, axes), xp.int32(0), least)
-    # On the host, weights may be float64, with lesser units than `dtype` has.
+    # On the host, weights may be float64, with other units than `dtype` has.
     unit = xp.maximum(unit_exponent(xp.max(w, axes, initial=0), 0), least)
+    unit = unit if w.dtype == dtype else xp.minimum(unit, -least)
     return w * lax.expand_dims(power_of_two(-unit, dtype), axes), unit
 
 
