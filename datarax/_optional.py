@@ -11,6 +11,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "console": ("rich",),
     "dask": ("distributed",),
     "evaluate": ("jinja2", "matplotlib", "pyarrow", "rapidfuzz", "rich", "sacrebleu"),
+    "keras": ("keras",),
     "mlflow": ("alembic", "mlflow-skinny", "sqlalchemy", "sqlparse"),
     "parquet": ("pyarrow",),
     "plot": ("matplotlib",),

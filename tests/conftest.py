@@ -24,6 +24,7 @@ if not os.environ.get("DATARAX_TEST_OPTIMIZED"):
         _flags += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = _flags.strip()
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["KERAS_BACKEND"] = "jax"
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402

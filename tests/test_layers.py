@@ -44,6 +44,7 @@ EVERYWHERE = {"jax", "numpy"}
 MORE = {
     "_xp": {"scipy"},
     "training": {"flax"},
+    "training.keras_metric": {"keras"},
     # For type checkers, and where the package is there already.
     "plot": {"matplotlib"},
     "evaluation": {"pyarrow"},

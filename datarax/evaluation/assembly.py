@@ -6,9 +6,10 @@ import jax
 
 from datarax.evaluation.encoding import Configuration
 from datarax.evaluation.paired_parts import MODELS, PREDICTED
-from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, needs_scores, snake_case
+from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, needs_scores
 from datarax.metrics import Sum
 from datarax.metrics.base import Metric
+from datarax.metrics.other_names import snake_case
 from datarax.wrappers.bootstrap import Bootstrap
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.compare import Compare

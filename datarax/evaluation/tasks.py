@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from datarax import metrics as catalogue
 from datarax._errors import MetricInputError, UnknownMetricError
 from datarax.metrics.base import Metric
+from datarax.metrics.other_names import snake_case
 from datarax.metrics.reading import flat_items
 
 _WITH_OPTIONS = re.compile(r"([^()]*)\((.+)\)")
@@ -121,12 +122,6 @@ CLASSES: Mapping[str, type[Metric]] = {
     # An alias has another name than its class, which would be listed twice.
     if isinstance(each, type) and issubclass(each, Metric) and name == each.__name__
 }
-
-
-def snake_case(name: str) -> str:
-    """The name of a class in the command: "MatthewsCorrCoef" is "matthews_corr_coef"."""
-    name = name.replace("IoU", "Iou")
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def class_of(name: str) -> type[Metric]:

@@ -1,4 +1,4 @@
-"""Names by which metrics and their arguments are known elsewhere, for errors of unknown names."""
+"""Names by which metrics and their arguments are known elsewhere: in results, and for errors."""
 
 import difflib
 import re
@@ -123,6 +123,12 @@ def suggestion(name: str, exported: Mapping[str, object], module: str = "") -> s
         near = difflib.get_close_matches(plain, names, 1, cutoff=0.75)
         meant = names[near[0]] if near else None
     return f". Did you mean {module}{meant}?" if meant else ""
+
+
+def snake_case(name: str) -> str:
+    """The name of a class in results: "MatthewsCorrCoef" is "matthews_corr_coef"."""
+    name = name.replace("IoU", "Iou")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def _plain(name: str) -> str:

@@ -47,10 +47,10 @@ class Interval(MultiplyingWrapper):
     `(sum b)**2 / sum b**2` observations.
 
     Args:
-        metric: a metric without data that is a ratio of two sums: `Mean`, losses such as `LogLoss`,
-            `MeanSquaredError` and `MeanAbsoluteError`, and ratios of counts such as `Accuracy`,
-            `Precision`, `F1` and `JaccardIndex` of a binary task, with `average="micro"` or with
-            `average=None`.
+        metric: a metric without data that is a ratio of two sums: `Mean`, `Ratio`, losses such as
+            `LogLoss`, `MeanSquaredError` and `MeanAbsoluteError`, and ratios of counts such as
+            `Accuracy`, `Precision`, `F1` and `JaccardIndex` of a binary task, with
+            `average="micro"` or with `average=None`.
         confidence: the probability with which the interval covers the true value.
         method: "wilson" for a proportion, "delta" for any ratio; "auto" is the first that applies.
 

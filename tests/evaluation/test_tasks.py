@@ -22,8 +22,8 @@ from datarax.evaluation.tasks import (
     fields_of,
     of_task,
     parsed,
-    snake_case,
 )
+from datarax.metrics.other_names import snake_case
 from datarax.metrics.reading import flat_items
 from tests.registry import CASES
 
