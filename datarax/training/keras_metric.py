@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._optional import optional
-from datarax._typing import ArrayLike
 from datarax._xp import is_traced
 from datarax.metrics.base import Metric
 from datarax.metrics.other_names import snake_case
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import keras
 else:
     keras = optional("keras", "keras", 'KerasMetric, with KERAS_BACKEND="jax" in the environment,')
+
+Array = jax.Array | np.ndarray
 
 
 @keras.saving.register_keras_serializable(package="datarax")
@@ -94,7 +96,7 @@ class KerasMetric(keras.Metric):
         return jax.tree.unflatten(self._structure, [x.value for x in self._leaves])
 
     def update_state(
-        self, y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None
+        self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
     ) -> None:
         """Updates the metric in place with a batch.
 
