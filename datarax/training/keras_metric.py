@@ -85,9 +85,7 @@ class KerasMetric(keras.Metric):
         self._prefix = f"{name}/" if name else ""
         leaves, self._structure = jax.tree.flatten(metric)
         self._leaves = [
-            # A copy, as steps donate their variables, and empty metrics may share arrays.
-            self.add_variable(x.shape, lambda *_, x=x, **__: jnp.array(x), x.dtype.name)
-            for x in leaves
+            self.add_variable(x.shape, lambda *_, x=x, **__: _own(x), x.dtype.name) for x in leaves
         ]
 
     @property
@@ -127,7 +125,7 @@ class KerasMetric(keras.Metric):
 
     def _assign(self, metric: Metric) -> None:
         for variable, x in zip(self._leaves, jax.tree.leaves(metric), strict=True):
-            variable.assign(jnp.array(x))
+            variable.assign(_own(x))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -135,6 +133,11 @@ class KerasMetric(keras.Metric):
             f"KerasMetric {config.get('name')!r} is not saved with a model. Load the model with "
             f"keras.saving.load_model(path, compile=False), and compile it with its metrics again"
         )
+
+
+def _own(x: Array) -> jax.Array:
+    """A copy of a NumPy array: steps donate their variables, and empty metrics share arrays."""
+    return jnp.asarray(x if isinstance(x, jax.Array) else np.array(x))
 
 
 def _check_value(metric: Metric) -> None:

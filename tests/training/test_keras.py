@@ -11,8 +11,11 @@ from datarax import MetricInputError, MetricTypeError
 from datarax.metrics import F1, ConfusionMatrix, Max, Mean, Sum
 from datarax.training import KerasMetric
 
-# Of variables of Keras, which NumPy 2 converts.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+# Of Keras itself: NumPy 2 converts its variables, and it asks JAX for 64-bit types.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning"),
+]
 
 
 @pytest.fixture(autouse=True)
