@@ -100,6 +100,9 @@ class Metric(State):
     """The tasks of `datarax evaluate` whose columns are the arguments of `update`."""
     needs_scores: ClassVar[bool] = False
     """True if predicted labels are not enough, because `update` takes scores."""
+    value_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    """The least and the greatest value that the metric can have. The ends of an `Interval` are
+    within."""
     short_name: ClassVar[str] = ""
     """Another name for `--metrics`, such as "mae". Subclasses do not inherit it."""
 

@@ -1,7 +1,7 @@
 """Areas under curves of scores, with bounds on the exact value."""
 
 import math
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -113,8 +113,7 @@ class AreaMetric(ScoreMetric):
     `exact`, each takes a place of the buffer. "auto" is "macro". A binary task has one value, of
     the positive class, and an average is an error."""
 
-    extremes: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """The least and the greatest value that the metric can have."""
+    value_range = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,8 +134,8 @@ class AreaMetric(ScoreMetric):
         """Bounds `(lower, upper)` on the exact value, up to the rounding of a float.
 
         Both are equal if each bin holds one distinct score, and with `exact=True`. If some examples
-        did not fit into the buffer of `exact=True`, the bounds are `extremes`. The shapes are those
-        of `compute`, and so is the effect of `on_invalid`.
+        did not fit into the buffer of `exact=True`, the bounds are those of `value_range`. The
+        shapes are those of `compute`, and so is the effect of `on_invalid`.
         """
         return bounds_of(self)
 
@@ -144,7 +143,7 @@ class AreaMetric(ScoreMetric):
         value = super().value_and_bounds()[0]
         lower, upper = (self._averaged(self._areas()[i]) for i in (0, 2))
         if isinstance(self.statistic, ScoreBuffer):
-            is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.extremes
+            is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.value_range
             lower = xp.where(is_incomplete, least, lower)
             upper = xp.where(is_incomplete, greatest, upper)
         # Bounds of a full buffer are the extremes, and there is a warning of its own.
@@ -164,7 +163,7 @@ class AreaMetric(ScoreMetric):
 
     def _averaged(self, area: DoubleFloat) -> jax.Array:
         # A rounding error must not put a perfect value above 1.
-        value = xp.clip(area.to_float(), *self.extremes)
+        value = xp.clip(area.to_float(), *self.value_range)
         if self.is_binary or self.is_pooled:
             return value[0]
         if self.average is None:
@@ -308,7 +307,7 @@ class Gini(AreaMetric):
         0.5
     """
 
-    extremes: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    value_range = (-1.0, 1.0)
 
     def areas(self, groups: Groups) -> DoubleFloat:
         pairs = _total_pairs(groups)
