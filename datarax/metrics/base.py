@@ -343,6 +343,14 @@ class Metric(State):
         """
         return None
 
+    def sampling_variance(self) -> jax.Array | None:
+        """The variance of the value over data sets of this size, if the state gives it.
+
+        It has the shape of the value: 0 where the data does not vary, so that it is not known, and
+        NaN where there are too few examples. None for other metrics.
+        """
+        return None
+
     def over(self, statistic: State) -> Self:
         """The metric over a finer statistic of another metric, if it can read its value from it.
 

@@ -69,11 +69,15 @@ class Interval(WithArgument):
     `(sum b)**2 / sum b**2` observations, and clusters as `p (1 - p) / std_error**2`, the number of
     independent ones that have this standard error; where it is 0, as the number of clusters.
 
+    For `AUROC` and `Gini` the standard error is that of DeLong, from the bins: it needs no state of
+    its own. There a weight counts as repetitions. It is NaN, with a warning, where all positives
+    score above all negatives, or all below.
+
     Args:
         metric: a metric without data that is a ratio of two sums: `Mean`, losses such as `LogLoss`,
             `MeanSquaredError` and `MeanAbsoluteError`, and ratios of counts such as `Accuracy`,
             `Precision`, `F1` and `JaccardIndex` of a binary task, with `average="micro"` or with
-            `average=None`.
+            `average=None`. Or `AUROC` or `Gini` of a binary task, or with `average=None`.
         confidence: the probability with which the interval covers the true value.
         method: "wilson" for a proportion, "delta" for any ratio; "auto" is the first that applies.
         clusters: how many cells the table of clusters has; each takes 16 bytes for each value. None
@@ -90,6 +94,8 @@ class Interval(WithArgument):
         https://doi.org/10.1080/01621459.1927.10502953.
         W. G. Cochran (1977), Sampling techniques, chapter 6, on ratio estimators.
         E. Miller (2024), Adding error bars to evals, https://arxiv.org/abs/2411.00640, on clusters.
+        E. R. DeLong et al. (1988), Comparing the areas under two or more correlated receiver
+        operating characteristic curves, https://doi.org/10.2307/2531595.
         E. L. Korn and B. I. Graubard (1998), Confidence intervals for proportions with small
         expected number of positive counts estimated from survey data, Survey Methodology 24.
 
@@ -133,11 +139,13 @@ class Interval(WithArgument):
         self.confidence = checked_confidence(confidence, "Interval")
         choice(method, ("auto", "delta", "wilson"), "method")
         ratio = jax.eval_shape(lambda: metric.as_ratio())
-        if ratio is None:
+        variance = jax.eval_shape(lambda: metric.sampling_variance())
+        if ratio is None and (variance is None or clusters is not None):
             raise MetricInputError(
                 f"Interval: {metric!r} is not a ratio of two sums. Expected a mean, or a ratio of "
-                f'counts that is binary, or has average="micro" or None; for other metrics there '
-                f"is Bootstrap, and the members of a collection are wrapped one by one"
+                f'counts that is binary, or has average="micro" or None; or, without clusters, '
+                f"AUROC or Gini of a binary task or with average=None; for other metrics there is "
+                f"Bootstrap, and the members of a collection are wrapped one by one"
             )
         if method == "wilson" and not metric.is_proportion:
             raise MetricInputError(
@@ -147,6 +155,8 @@ class Interval(WithArgument):
         usual = "wilson" if metric.is_proportion else "delta"
         self.method = usual if method == "auto" else method
         self.clusters = clusters
+        if ratio is None:
+            return
         if clusters is None:
             self.moments = TwoMoments(ratio[0].shape, crossed=True)
             return
@@ -177,6 +187,8 @@ class Interval(WithArgument):
             metric, sums = self.metric.apply(calls), self.sums.plus(ids, terms)
             return self.with_parts({"metric": metric, "sums": sums})
         metric = self.metric.apply(calls)
+        if not self._holds_moments:
+            return self.with_parts({"metric": metric})
         with in_update(checks="none"):  # the values have just been checked
             a, b = terms_of_rows(self.metric.emptied(), calls, rows_of(calls))
         counts = (a.to_float() != 0) | (b.to_float() != 0)
@@ -184,11 +196,17 @@ class Interval(WithArgument):
         return self.with_parts({"metric": metric, "moments": moments})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
-        if self.clusters is None:
+        if self._holds_moments:
             return updated_at(self, calls, target)
+        if self.clusters is None:
+            return self.with_parts({"metric": self.metric.apply_at(calls, target)})
         ids, terms, calls = self._of_clusters(calls, element(self.metric))
         metric, sums = self.metric.apply_at(calls, target), self.sums.plus_at(ids, terms, target)
         return self.with_parts({"metric": metric, "sums": sums})
+
+    @property
+    def _holds_moments(self) -> bool:
+        return "moments" in self.children()
 
     def _of_clusters(self, calls: PyTree, empty: Metric) -> tuple[jax.Array, DoubleFloat, PyTree]:
         """The ids of rows, their terms (2, *shape, rows), and the calls without the ids."""
@@ -203,7 +221,15 @@ class Interval(WithArgument):
         # Half of what is outside the interval is above it, so z is the quantile at (1 + c) / 2.
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
         value = xp.asarray(whole.value)
-        error, size = self._of_moments() if self.clusters is None else self._of_sums(value)
+        errorless, size = {}, value
+        if self._holds_moments:
+            error, size = self._of_moments()
+        elif self.clusters is not None:
+            error, size = self._of_sums(value)
+        else:
+            variance: PyTree = self.metric.sampling_variance()
+            error = nan_where(variance == 0, xp.sqrt(variance))
+            errorless = {"": variance == 0}
         if self.method == "wilson":
             lower, upper = _wilson(value, size, z)
         else:
@@ -212,7 +238,8 @@ class Interval(WithArgument):
             upper = xp.minimum(value + z * error, greatest)
         ends = {"lower": lower, "upper": upper, "std_error": error}
         ends = {name: nan_where(xp.isnan(value), x) for name, x in ends.items()}
-        return replace(whole, value={"value": whole.value, **ends}, bounds={})
+        value = {"value": whole.value, **ends}
+        return replace(whole, value=value, bounds={}, errorless=errorless)
 
     def _of_moments(self) -> tuple[jax.Array, jax.Array]:
         """The standard error, and how many observations of a proportion the rows count as."""

@@ -258,6 +258,7 @@ def reading_of(value: PyTree, parts: list[tuple[str, Reading]], *, flat: bool) -
         prefixed((name, each.bounds) for name, each in parts),
         tuple(prefixed((name, dict(each.policies)) for name, each in parts).items()),
         flat=flat,
+        errorless=prefixed((name, each.errorless) for name, each in parts),
     )
 
 

@@ -211,7 +211,7 @@ def test_no_data_and_what_is_not_usable():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Interval(metrics.AUROC()), "is not a ratio"),
+        (lambda: Interval(metrics.AveragePrecision()), "is not a ratio"),
         (lambda: Interval(metrics.F1(num_classes=3)), "is not a ratio"),
         (lambda: Interval(Collection({"mean": metrics.Mean()})), "is not a ratio"),
         (lambda: Interval(metrics.Mean(), 95), "confidence=95"),

@@ -161,6 +161,13 @@ class AreaMetric(ScoreMetric):
     def _areas(self) -> DoubleFloat:
         return self.areas(self.groups())
 
+    def _variance_of(self, factor: float) -> jax.Array | None:
+        """The variance of the area under the ROC curve times a factor, of each value that is of one
+        binary task; None for averages over classes, whose values depend on each other."""
+        if not (self.is_binary or self.average is None):
+            return None
+        return self.by_task(_delong_variance(self.groups()) * factor**2)
+
     def _averaged(self, area: DoubleFloat) -> jax.Array:
         # A rounding error must not put a perfect value above 1.
         value = xp.clip(area.to_float(), *self.value_range)
@@ -196,6 +203,32 @@ def _ordered_pairs(groups: Groups, max_fpr: float = 1.0) -> DoubleFloat:
 def _total_pairs(groups: Groups) -> DoubleFloat:
     """The weight of pairs of a positive and a negative, of shape (1, size)."""
     return (groups.total_positives * groups.total_negatives).reshape(1, -1)
+
+
+def _delong_variance(groups: Groups) -> jax.Array:
+    """The variance of the area under the ROC curve by DeLong, of shape (size,).
+
+    With V(x) the share of the negatives below a positive, and of the positives above a negative,
+    where ties count half, and m and n examples of both, it is `var(V of positives) / m + var(V of
+    negatives) / n`. NaN where one of the two has fewer than 2 examples. E. R. DeLong et al. (1988),
+    https://doi.org/10.2307/2531595.
+    """
+
+    p, n = groups.positives, groups.negatives
+    all_p, all_n = groups.total_positives, groups.total_negatives
+    below = all_n - groups.negatives_above - n
+    total = DoubleFloat.of(xp.zeros((p.shape[0], 1), p.dtype))
+    area = _ordered_pairs(groups)[1].reshape(-1, 1) / (all_p * all_n)
+    for x, whole, share in (
+        (p, all_p, (below + n * 0.5) / all_n),
+        (n, all_n, (groups.positives_above + p * 0.5) / all_p),
+    ):
+        apart = share - area
+        squares = (x * apart * apart).sum((-1,)).reshape(-1, 1)
+        # The weights are scaled, so one example is `scale`.
+        total = total + squares / whole * (DoubleFloat.of(groups.scale) / (whole - groups.scale))
+    single = (all_p < groups.scale * 2) | (all_n < groups.scale * 2)
+    return nan_where(single, total.to_float())[:, 0]
 
 
 class AUROC(AreaMetric):
@@ -291,6 +324,11 @@ class AUROC(AreaMetric):
         chance = max_fpr * max_fpr / 2
         return ((area - chance) / (max_fpr - chance) + 1) * 0.5
 
+    def sampling_variance(self) -> jax.Array | None:
+        if self.max_fpr not in (None, 1) or isinstance(self.statistic, ScoreTable):
+            return None
+        return self._variance_of(1)
+
 
 class Gini(AreaMetric):
     """The Gini coefficient of a classifier (Somers' D): twice the AUROC, minus one.
@@ -313,6 +351,9 @@ class Gini(AreaMetric):
         pairs = _total_pairs(groups)
         # One quotient, which is rounded once: near 0, `2 * auroc - 1` would lose digits.
         return (_ordered_pairs(groups) * 2 - pairs) / pairs
+
+    def sampling_variance(self) -> jax.Array | None:
+        return self._variance_of(2)
 
 
 class AveragePrecision(AreaMetric):
