@@ -100,6 +100,9 @@ class Metric(State):
     """The tasks of `datarax evaluate` whose columns are the arguments of `update`."""
     needs_scores: ClassVar[bool] = False
     """True if predicted labels are not enough, because `update` takes scores."""
+    value_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    """The least and the greatest value that the metric can have. The ends of an `Interval` are
+    within."""
     short_name: ClassVar[str] = ""
     """Another name for `--metrics`, such as "mae". Subclasses do not inherit it."""
 
@@ -337,6 +340,14 @@ class Metric(State):
         """The numerator and the denominator, if the value is a ratio of two sums over examples.
 
         They have the shape of the value. None for other metrics.
+        """
+        return None
+
+    def sampling_variance(self) -> jax.Array | None:
+        """The variance of the value over data sets of this size, if the state gives it.
+
+        It has the shape of the value: 0 where the data does not vary, so that it is not known, and
+        NaN where there are too few examples. None for other metrics.
         """
         return None
 

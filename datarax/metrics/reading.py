@@ -288,6 +288,8 @@ class Reading:
     """The `on_invalid` of each metric, by the same names."""
     flat: bool = dataclass_field(default=False, metadata={"static": True})
     """True if nested dicts are given as one dict, with names like "outer/inner"."""
+    errorless: dict[str, jax.Array] = dataclass_field(default_factory=dict)
+    """Marks values whose standard error is not known, because nothing varies, by name."""
 
     def rounded(self) -> PyTree:
         """The value as arrays."""
@@ -352,6 +354,13 @@ class Reading:
                     f"{member or name}: the exact value is only known to be between {low} and "
                     f"{high}, because many scores share a bin; more bits= narrows this, and "
                     f"exact=True with capacity= keeps the scores",
+                    PrecisionWarning,
+                )
+        for member, unknown in self.errorless.items():
+            if np.any(unknown):
+                warn(
+                    f"{member or name}: all pairs of a positive and a negative are ordered alike "
+                    f"(the classes are separated), so there is no standard error",
                     PrecisionWarning,
                 )
         return self

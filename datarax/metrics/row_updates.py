@@ -155,7 +155,7 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
         elif on_devices and unweighted and has_terms(empty, calls):
             terms = _terms_one_by_one(empty, calls, target)
     if terms is not None:
-        return _with_terms(stacked, terms, replicated_target(target))
+        return with_terms(stacked, terms, replicated_target(target))
     if on_devices and unweighted:
         raise MetricInputError(
             f"{unweighted[0]}.update takes no weights, which tell how often each row counts, and "
@@ -236,7 +236,7 @@ def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> Terms:
     return [None if each is None else joined(each) for each in terms]
 
 
-def _with_terms(stacked: S, terms: Terms, target: Target) -> S:
+def with_terms(stacked: S, terms: Terms, target: Target) -> S:
     """The stacked states with the terms of rows added, some of the rows at a time."""
     rows = target.place.size
     step = min(AT_ONCE, max(1, MOST_REPEATED // target.replicas))

@@ -27,8 +27,8 @@ from datarax.statistics.score_kinds import ScoreKind
 class Groups(NamedTuple):
     """The weights of positives and negatives in groups of scores, in ascending order.
 
-    All weights are multiplied by one power of two, so only their ratios are known. A group is a
-    bin of a histogram, or a distinct score. Arrays are of shape (size, groups), one row per class.
+    All weights are multiplied by one power of two, `scale`. A group is a bin of a histogram, or a
+    distinct score. Arrays are of shape (size, groups), one row per class.
     """
 
     positives: DoubleFloat
@@ -44,6 +44,8 @@ class Groups(NamedTuple):
     lowest: jax.Array
     """A threshold that selects the group and all higher groups: at most the least score of the
     group, and above all scores of lower groups. Meaningless for an empty group."""
+    scale: jax.Array
+    """The power of two, of shape ()."""
 
     @classmethod
     def of(
@@ -57,7 +59,7 @@ class Groups(NamedTuple):
         scale = power_of_two_near_reciprocal(xp.max(xp.maximum(positives.high, negatives.high)))
         positives, negatives = positives * scale, negatives * scale
         above = sums_above(stack([positives, negatives]))
-        return cls(positives, negatives, above[0], above[1], is_tie, lowest)
+        return cls(positives, negatives, above[0], above[1], is_tie, lowest, scale)
 
     @property
     def occupied(self) -> jax.Array:

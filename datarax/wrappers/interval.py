@@ -1,8 +1,9 @@
 """`Interval`: the standard error and the interval of a mean, a ratio or a proportion."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import jax
 
@@ -13,18 +14,27 @@ from datarax._update_context import in_update
 from datarax._xp import vmap, xp
 from datarax.algebra.fields import state
 from datarax.algebra.pytrees import map_leaf_states
+from datarax.algebra.row_merge import Target
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call
+from datarax.metrics.call import Call, taken_from
 from datarax.metrics.reading import Reading
-from datarax.metrics.row_updates import adds_by_row, by_rows, kept_apart, rows_of
-from datarax.numerics.double_float import DoubleFloat
+from datarax.metrics.row_updates import (
+    adds_by_row,
+    by_rows,
+    element,
+    kept_apart,
+    rows_of,
+    updated_at,
+)
+from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
 from datarax.statistics.cross_moments import TwoMoments
-from datarax.wrappers.wrapper import MultiplyingWrapper, checked_confidence, checked_metric
+from datarax.wrappers.clusters import CLUSTER, ClusterSums, checked_ids, narrow_ids
+from datarax.wrappers.wrapper import WithArgument, checked_confidence, checked_metric
 
 
-class Interval(MultiplyingWrapper):
+class Interval(WithArgument):
     """The value of a mean, a ratio or a proportion, with its standard error and interval.
 
     It costs little more than the metric: five numbers for each value, and no replicas. For other
@@ -41,28 +51,54 @@ class Interval(MultiplyingWrapper):
     proportions it is multiplied by `sqrt(n / (n - 1))`, of n rows, so that it is the usual standard
     error of a mean. A row of weight 2 is one observation, not two.
 
-    The interval is `value ± z * std_error`, except for proportions (accuracy, precision, recall,
-    specificity and the like): there it is the interval of Wilson, which stays within 0 and 1 and
-    covers also near 0 and 1, where the standard error is too small. Weighted rows count as
-    `(sum b)**2 / sum b**2` observations.
+    With `clusters`, rows that belong together (the questions on one text, the samples of one
+    question) are one observation. `update` then also takes `cluster`, the integer id of each row,
+    or one for all rows. With the sums of a - r b by cluster, the standard error is
+    `sqrt(G / (G - 1) * sum over clusters (sum of a - r b)**2) / sum b`, for G clusters: that of a
+    regression on a constant with robust errors by cluster. It is NaN for one cluster. Ids from 0 to
+    `clusters - 1` have cells of their own, and the result is exact. Any other integer, also of 64
+    bits, is hashed to a cell and a sign, so there may be more ids than cells. The square of the
+    standard error is then right in expectation, up to the factor G / (G - 1) in which G is the
+    number of cells with data. The standard error of one data set deviates by about
+    `1 / sqrt(2 * clusters)`: by 0.8 to 1.3 % for 4096 cells and 100 to 100,000 clusters.
+
+    The interval is `value ± z * std_error`, cut off at the `value_range` of the metric. For
+    proportions (accuracy, precision, recall, specificity and the like) it is the interval of
+    Wilson, which stays within 0 and 1 and covers also near 0 and 1, where the standard error is too
+    small. Weighted rows count as `(sum b)**2 / sum b**2` observations, and clusters as
+    `p (1 - p) / std_error**2`, the number of independent ones that have this standard error; where
+    it is 0, as the number of clusters.
+
+    For `AUROC` and `Gini` the standard error is that of DeLong, from the bins: it needs no state of
+    its own. There a weight counts as repetitions. It is NaN, with a warning, where all positives
+    score above all negatives, or all below.
 
     Args:
         metric: a metric without data that is a ratio of two sums: `Mean`, `Ratio`, losses such as
             `LogLoss`, `MeanSquaredError` and `MeanAbsoluteError`, and ratios of counts such as
             `Accuracy`, `Precision`, `F1` and `JaccardIndex` of a binary task, with
-            `average="micro"` or with `average=None`.
+            `average="micro"` or with `average=None`. Or `AUROC` or `Gini` of a binary task, or with
+            `average=None`.
         confidence: the probability with which the interval covers the true value.
         method: "wilson" for a proportion, "delta" for any ratio; "auto" is the first that applies.
+        clusters: how many cells the table of clusters has; each takes 16 bytes for each value. None
+            if rows are independent.
 
     Raises:
-        MetricInputError: the metric is no such ratio, or has data; or `method` is "wilson" and the
-            metric is not a proportion.
+        MetricInputError: the metric is no such ratio, or has data; `method` is "wilson" and the
+            metric is not a proportion; `clusters` is less than 2; or, by `update`, `cluster` is
+            left out or has another shape.
         MetricTypeError: `metric` is not a metric.
 
     References:
         E. B. Wilson (1927), Probable inference, the law of succession, and statistical inference,
         https://doi.org/10.1080/01621459.1927.10502953.
         W. G. Cochran (1977), Sampling techniques, chapter 6, on ratio estimators.
+        E. Miller (2024), Adding error bars to evals, https://arxiv.org/abs/2411.00640, on clusters.
+        E. R. DeLong et al. (1988), Comparing the areas under two or more correlated receiver
+        operating characteristic curves, https://doi.org/10.2307/2531595.
+        E. L. Korn and B. I. Graubard (1998), Confidence intervals for proportions with small
+        expected number of positive counts estimated from survey data, Survey Methodology 24.
 
     Example:
         >>> import jax.numpy as jnp
@@ -71,12 +107,26 @@ class Interval(MultiplyingWrapper):
         >>> loss = Interval(Mean()).update(jnp.array([1.0, 2.0, 3.0, 4.0]))
         >>> print({name: round(x, 3) for name, x in loss.results().items()})
         {'lower': 1.235, 'std_error': 0.645, 'upper': 3.765, 'value': 2.5}
+
+        Two samples of each of four questions:
+
+        >>> question = jnp.arange(8) // 2
+        >>> right = jnp.array([1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0])
+        >>> score = Interval(Mean(), clusters=4).update(right, cluster=question)
+        >>> print({name: round(x, 3) for name, x in score.results().items()})
+        {'lower': 0.156, 'std_error': 0.239, 'upper': 1.094, 'value': 0.625}
     """
+
+    needs_own: ClassVar[bool] = True
 
     confidence: float
     method: Literal["auto", "delta", "wilson"]
+    clusters: int | None
     moments: TwoMoments = state()
-    """The moments of the parts of each row in the numerator and in the denominator."""
+    """Without clusters: the moments of the parts of each row in the numerator and in the
+    denominator."""
+    sums: ClusterSums = state()
+    """With clusters: the sums of these parts, by cluster."""
 
     def __init__(
         self,
@@ -84,16 +134,19 @@ class Interval(MultiplyingWrapper):
         confidence: float = 0.95,
         *,
         method: Literal["auto", "delta", "wilson"] = "auto",
+        clusters: int | None = None,
     ):
         self.metric = checked_metric(metric, "Interval")
         self.confidence = checked_confidence(confidence, "Interval")
         choice(method, ("auto", "delta", "wilson"), "method")
         ratio = jax.eval_shape(lambda: metric.as_ratio())
-        if ratio is None:
+        variance = jax.eval_shape(lambda: metric.sampling_variance())
+        if ratio is None and (variance is None or clusters is not None):
             raise MetricInputError(
                 f"Interval: {metric!r} is not a ratio of two sums. Expected a mean, or a ratio of "
-                f'counts that is binary, or has average="micro" or None; for other metrics there '
-                f"is Bootstrap, and the members of a collection are wrapped one by one"
+                f'counts that is binary, or has average="micro" or None; or, without clusters, '
+                f"AUROC or Gini of a binary task or with average=None; for other metrics there is "
+                f"Bootstrap, and the members of a collection are wrapped one by one"
             )
         if method == "wilson" and not metric.is_proportion:
             raise MetricInputError(
@@ -102,18 +155,95 @@ class Interval(MultiplyingWrapper):
             )
         usual = "wilson" if metric.is_proportion else "delta"
         self.method = usual if method == "auto" else method
-        self.moments = TwoMoments(ratio[0].shape, crossed=True)
+        self.clusters = clusters
+        if ratio is None:
+            return
+        if clusters is None:
+            self.moments = TwoMoments(ratio[0].shape, crossed=True)
+            return
+        if any(route.argument == CLUSTER for route in metric.routes()):
+            raise MetricInputError(
+                f"Interval: clusters={clusters}, and {type(metric).__name__}.update takes an "
+                f"argument called {CLUSTER!r} already"
+            )
+        self.sums = ClusterSums(clusters, ratio[0].shape)
+
+    @property
+    def own(self) -> str | None:
+        return None if self.clusters is None else CLUSTER
+
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
+        if self.clusters is None:
+            return super().calls(args, kwargs)
+        if kwargs.get(CLUSTER) is None:
+            raise MetricInputError(
+                f"Interval({type(self.metric).__name__}, clusters={self.clusters}).update needs "
+                f"the cluster of each row: pass {CLUSTER}=, integers of shape (N,)"
+            )
+        return super().calls(args, {**kwargs, CLUSTER: narrow_ids(kwargs[CLUSTER])})
 
     def _apply(self, calls: PyTree) -> Self:
+        if self.clusters is not None:
+            ids, terms, calls = self._of_clusters(calls, self.metric.emptied())
+            metric, sums = self.metric.apply(calls), self.sums.plus(ids, terms)
+            return self.with_parts({"metric": metric, "sums": sums})
         metric = self.metric.apply(calls)
+        if not self._holds_moments:
+            return self.with_parts({"metric": metric})
         with in_update(checks="none"):  # the values have just been checked
             a, b = terms_of_rows(self.metric.emptied(), calls, rows_of(calls))
         counts = (a.to_float() != 0) | (b.to_float() != 0)
         moments = self.moments.combine(self.moments.of_two(a, b, counts))
         return self.with_parts({"metric": metric, "moments": moments})
 
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        if self._holds_moments:
+            return updated_at(self, calls, target)
+        if self.clusters is None:
+            return self.with_parts({"metric": self.metric.apply_at(calls, target)})
+        ids, terms, calls = self._of_clusters(calls, element(self.metric))
+        metric, sums = self.metric.apply_at(calls, target), self.sums.plus_at(ids, terms, target)
+        return self.with_parts({"metric": metric, "sums": sums})
+
+    @property
+    def _holds_moments(self) -> bool:
+        return "moments" in self.children()
+
+    def _of_clusters(self, calls: PyTree, empty: Metric) -> tuple[jax.Array, DoubleFloat, PyTree]:
+        """The ids of rows, their terms (2, *shape, rows), and the calls without the ids."""
+        given, calls = taken_from(calls, CLUSTER)
+        rows = rows_of(calls)
+        with in_update(checks="none"):  # the metric checks the values
+            terms = stack(terms_of_rows(empty, calls, rows))
+        return checked_ids(given, rows), terms.map(lambda x: xp.moveaxis(x, 1, -1)), calls
+
     def reading(self) -> Reading:
         whole = self.metric.reading()
+        # Half of what is outside the interval is above it, so z is the quantile at (1 + c) / 2.
+        z = NormalDist().inv_cdf((1 + self.confidence) / 2)
+        value = xp.asarray(whole.value)
+        errorless, size = {}, value
+        if self._holds_moments:
+            error, size = self._of_moments()
+        elif self.clusters is not None:
+            error, size = self._of_sums(value)
+        else:
+            variance: PyTree = self.metric.sampling_variance()
+            error = nan_where(variance == 0, xp.sqrt(variance))
+            errorless = {"": variance == 0}
+        if self.method == "wilson":
+            lower, upper = _wilson(value, size, z)
+        else:
+            least, greatest = self.metric.value_range
+            lower = xp.maximum(value - z * error, least)
+            upper = xp.minimum(value + z * error, greatest)
+        ends = {"lower": lower, "upper": upper, "std_error": error}
+        ends = {name: nan_where(xp.isnan(value), x) for name, x in ends.items()}
+        value = {"value": whole.value, **ends}
+        return replace(whole, value=value, bounds={}, errorless=errorless)
+
+    def _of_moments(self) -> tuple[jax.Array, jax.Array]:
+        """The standard error, and how many observations of a proportion the rows count as."""
         ratio: PyTree = self.metric.as_ratio()
         a, b = map(_scaled, ratio)
         r = a / b
@@ -124,22 +254,28 @@ class Interval(MultiplyingWrapper):
         left = squares[0] + r * r * squares[1] - r * self.moments.co_moment * 2
         left = ScaledDouble(_not_negative(left.double), left.exponent)
         error = (left / (b * b)).root()
-        if self.metric.is_proportion:
-            error = nan_where(n < 1, error)
-        else:
-            error = nan_where(n < 2, error * xp.sqrt(n / xp.maximum(n - 1, 1)))
-        # Half of what is outside the interval is above it, so z is the quantile at (1 + c) / 2.
-        z = NormalDist().inv_cdf((1 + self.confidence) / 2)
-        value = xp.asarray(whole.value)
-        if self.method == "wilson":
-            # Kish's effective sample size (sum b)**2 / sum b**2, from the centred moment of b.
-            size = (b * b / (squares[1] + count[0] * (mean * mean))).to_float()
-            lower, upper = _wilson(value, size, z)
-        else:
-            lower, upper = value - z * error, value + z * error
-        ends = {"lower": lower, "upper": upper, "std_error": error}
-        ends = {name: nan_where(xp.isnan(value), x) for name, x in ends.items()}
-        return replace(whole, value={"value": whole.value, **ends}, bounds={})
+        error = nan_where(n < 1, error) if self.metric.is_proportion else _corrected(error, n)
+        # Kish's effective sample size (sum b)**2 / sum b**2, from the centred moment of b.
+        size = (b * b / (squares[1] + count[0] * (mean * mean))).to_float()
+        return error, size
+
+    def _of_sums(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The same, where the clusters are the observations."""
+        ratio: PyTree = self.metric.as_ratio()
+        a, b = map(_scaled, ratio)
+        r = (a / b).to_double()
+        left = self.sums.squares(-r)
+        seen = self.sums.seen.astype(value.dtype)
+        error = _corrected((left / (b * b)).root(), seen)
+        # As many independent observations have this standard error.
+        varies = error > 0
+        size = value * (1 - value) / xp.where(varies, error * error, 1)
+        return error, nan_where(seen < 2, xp.where(varies, size, seen))
+
+
+def _corrected(error: jax.Array, n: jax.Array) -> jax.Array:
+    """The standard error times sqrt(n / (n - 1)); NaN for fewer than 2 observations."""
+    return nan_where(n < 2, error * xp.sqrt(n / xp.maximum(n - 1, 1)))
 
 
 def _scaled(x: DoubleFloat) -> ScaledDouble:

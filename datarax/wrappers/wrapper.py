@@ -187,25 +187,24 @@ class WithArgument(MultiplyingWrapper):
     """True if the argument is required."""
 
     @property
-    def own(self) -> str:
-        """The name of the argument."""
+    def own(self) -> str | None:
+        """The name of the argument; None if the configuration has none."""
         raise NotImplementedError
 
-    @property
-    def fed_by(self) -> str | None:
-        """The output that feeds it; None if it is left out on purpose."""
-        return dict(self.routed).get(self.own, self.own)
-
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
-        given = dict(kwargs)
-        value = given.pop(self.own, None)
+        given, own = dict(kwargs), self.own
+        value = None if own is None else given.pop(own, None)
         calls = self.metric.calls(args, given)
-        return calls if value is None else with_argument(calls, self.own, value)
+        return calls if own is None or value is None else with_argument(calls, own, value)
 
     def own_routes(self) -> list[Route]:
-        """The route of the argument."""
-        routed = self.own in dict(self.routed)
-        return [Route(type(self), self.own, self.fed_by, self.needs_own, routed)]
+        """The route of the argument, if there is one."""
+        own, routed = self.own, dict(self.routed)
+        if own is None:
+            return []
+        # An output of None: the argument is left out on purpose.
+        fed_by = routed.get(own, own)
+        return [Route(type(self), own, fed_by, self.needs_own, own in routed)]
 
     def routes(self) -> list[Route]:
         return [*self.metric.routes(), *self.own_routes()]
@@ -259,6 +258,7 @@ def reading_of(value: PyTree, parts: list[tuple[str, Reading]], *, flat: bool) -
         prefixed((name, each.bounds) for name, each in parts),
         tuple(prefixed((name, dict(each.policies)) for name, each in parts).items()),
         flat=flat,
+        errorless=prefixed((name, each.errorless) for name, each in parts),
     )
 
 

@@ -52,6 +52,11 @@ def with_slices(rng: np.random.Generator, size: int) -> Batch:
     return {**values(rng, size), "slices": rng.integers(0, SLICES, size).astype(np.int32)}
 
 
+def with_clusters(rng: np.random.Generator, size: int) -> Batch:
+    """Values of clusters, some of which have an id that is hashed."""
+    return {**values(rng, size), "cluster": rng.integers(0, 12, size).astype(np.int32)}
+
+
 def outputs(rng: np.random.Generator, size: int) -> Batch:
     """What a step gives a collection."""
     return {**labels(rng, size), "loss": rng.normal(3, 1, size).astype(np.float32)}
@@ -120,6 +125,9 @@ WRAPPED = [
     Entry("Compare", lambda: datarax.Compare(accuracy(), replicas=REPLICAS), two_models),
     Entry("Decayed", lambda: datarax.Decayed(metrics.Mean(), half_life=2), values),
     Entry("Interval", lambda: datarax.Interval(metrics.Mean()), values),
+    Entry(
+        "Interval of clusters", lambda: datarax.Interval(metrics.Mean(), clusters=8), with_clusters
+    ),
     Entry(
         "MultiOutput", lambda: datarax.MultiOutput(metrics.MeanAbsoluteError(), OUTPUTS), columns
     ),

@@ -40,6 +40,14 @@ def test_far_from_zero(rng):
     np.testing.assert_allclose(seen.results()["std_error"], want, rtol=1e-5)
 
 
+def test_it_stays_in_the_range_of_the_metric():
+    correct = np.int32([10, 10, 0, 10])
+    results = Interval(metrics.PassAtK(k=1)).update(correct, np.full(4, 10, np.int32)).results()
+    error = scipy.stats.sem([1, 1, 0, 1])
+    assert results["upper"] == 1 < results["value"] + Z * error
+    np.testing.assert_allclose(results["lower"], 0.75 - Z * error, rtol=1e-6)
+
+
 @pytest.mark.parametrize("right", [0, 1, 60, 80])
 def test_of_a_proportion(right):
     target = np.ones(80, np.int32)
@@ -203,7 +211,7 @@ def test_no_data_and_what_is_not_usable():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Interval(metrics.AUROC()), "is not a ratio"),
+        (lambda: Interval(metrics.AveragePrecision()), "is not a ratio"),
         (lambda: Interval(metrics.F1(num_classes=3)), "is not a ratio"),
         (lambda: Interval(Collection({"mean": metrics.Mean()})), "is not a ratio"),
         (lambda: Interval(metrics.Mean(), 95), "confidence=95"),
@@ -271,5 +279,8 @@ def test_rows_kept_apart_are_the_rows_one_by_one(rng):
                 np.testing.assert_allclose(
                     x.to_float()[row], y.to_float(), rtol=1e-6, atol=1e-12, err_msg=case.id
                 )
+        value = np.asarray(metric.apply(calls).reading().value)
+        least, greatest = metric.value_range
+        assert np.all(np.isnan(value) | (least <= value) & (value <= greatest)), case.id
         seen += 1
     assert seen > 80

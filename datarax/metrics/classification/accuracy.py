@@ -28,6 +28,7 @@ class Accuracy(TopKCountMetric):
         0.6667
     """
 
+    value_range = (0.0, 1.0)
     higher_is_better = True
     average: Average = "micro"
     """"micro" counts examples, and needs only two counters; "macro" is the mean accuracy of the

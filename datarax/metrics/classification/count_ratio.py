@@ -149,6 +149,7 @@ class TopKCountMetric(CountMetric):
 class CountRatio(TopKCountMetric):
     """A ratio of counts for each class, averaged over the classes. A subclass defines `ratio`."""
 
+    value_range = (0.0, 1.0)
     average: TaskAverage = field(default="auto", means="macro")
     """How the values of the classes are averaged, as in scikit-learn. "micro": the ratio of the
     counts of all classes added up. "macro": the mean over the classes that occur among the targets

@@ -104,6 +104,7 @@ class ExactMatch(TaskMetric):
         0.5
     """
 
+    value_range = (0.0, 1.0)
     higher_is_better = True
     tasks = ("multiclass", "multilabel")
     statistic: RowMatches = state()

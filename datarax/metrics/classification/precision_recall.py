@@ -186,6 +186,7 @@ class InformednessYouden(CountRatio):
         0.5
     """
 
+    value_range = (-1.0, 1.0)
     higher_is_better = True
     scales = True
 

@@ -1,7 +1,7 @@
 """Areas under curves of scores, with bounds on the exact value."""
 
 import math
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -113,8 +113,7 @@ class AreaMetric(ScoreMetric):
     `exact`, each takes a place of the buffer. "auto" is "macro". A binary task has one value, of
     the positive class, and an average is an error."""
 
-    extremes: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """The least and the greatest value that the metric can have."""
+    value_range = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,8 +134,8 @@ class AreaMetric(ScoreMetric):
         """Bounds `(lower, upper)` on the exact value, up to the rounding of a float.
 
         Both are equal if each bin holds one distinct score, and with `exact=True`. If some examples
-        did not fit into the buffer of `exact=True`, the bounds are `extremes`. The shapes are those
-        of `compute`, and so is the effect of `on_invalid`.
+        did not fit into the buffer of `exact=True`, the bounds are those of `value_range`. The
+        shapes are those of `compute`, and so is the effect of `on_invalid`.
         """
         return bounds_of(self)
 
@@ -144,7 +143,7 @@ class AreaMetric(ScoreMetric):
         value = super().value_and_bounds()[0]
         lower, upper = (self._averaged(self._areas()[i]) for i in (0, 2))
         if isinstance(self.statistic, ScoreBuffer):
-            is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.extremes
+            is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.value_range
             lower = xp.where(is_incomplete, least, lower)
             upper = xp.where(is_incomplete, greatest, upper)
         # Bounds of a full buffer are the extremes, and there is a warning of its own.
@@ -162,9 +161,16 @@ class AreaMetric(ScoreMetric):
     def _areas(self) -> DoubleFloat:
         return self.areas(self.groups())
 
+    def _variance_of(self, factor: float) -> jax.Array | None:
+        """The variance of the area under the ROC curve times a factor, of each value that is of one
+        binary task; None for averages over classes, whose values depend on each other."""
+        if not (self.is_binary or self.average is None):
+            return None
+        return self.by_task(_delong_variance(self.groups()) * factor**2)
+
     def _averaged(self, area: DoubleFloat) -> jax.Array:
         # A rounding error must not put a perfect value above 1.
-        value = xp.clip(area.to_float(), *self.extremes)
+        value = xp.clip(area.to_float(), *self.value_range)
         if self.is_binary or self.is_pooled:
             return value[0]
         if self.average is None:
@@ -197,6 +203,32 @@ def _ordered_pairs(groups: Groups, max_fpr: float = 1.0) -> DoubleFloat:
 def _total_pairs(groups: Groups) -> DoubleFloat:
     """The weight of pairs of a positive and a negative, of shape (1, size)."""
     return (groups.total_positives * groups.total_negatives).reshape(1, -1)
+
+
+def _delong_variance(groups: Groups) -> jax.Array:
+    """The variance of the area under the ROC curve by DeLong, of shape (size,).
+
+    With V(x) the share of the negatives below a positive, and of the positives above a negative,
+    where ties count half, and m and n examples of both, it is `var(V of positives) / m + var(V of
+    negatives) / n`. NaN where one of the two has fewer than 2 examples. E. R. DeLong et al. (1988),
+    https://doi.org/10.2307/2531595.
+    """
+
+    p, n = groups.positives, groups.negatives
+    all_p, all_n = groups.total_positives, groups.total_negatives
+    below = all_n - groups.negatives_above - n
+    total = DoubleFloat.of(xp.zeros((p.shape[0], 1), p.dtype))
+    area = _ordered_pairs(groups)[1].reshape(-1, 1) / (all_p * all_n)
+    for x, whole, share in (
+        (p, all_p, (below + n * 0.5) / all_n),
+        (n, all_n, (groups.positives_above + p * 0.5) / all_p),
+    ):
+        apart = share - area
+        squares = (x * apart * apart).sum((-1,)).reshape(-1, 1)
+        # The weights are scaled, so one example is `scale`.
+        total = total + squares / whole * (DoubleFloat.of(groups.scale) / (whole - groups.scale))
+    single = (all_p < groups.scale * 2) | (all_n < groups.scale * 2)
+    return nan_where(single, total.to_float())[:, 0]
 
 
 class AUROC(AreaMetric):
@@ -292,6 +324,11 @@ class AUROC(AreaMetric):
         chance = max_fpr * max_fpr / 2
         return ((area - chance) / (max_fpr - chance) + 1) * 0.5
 
+    def sampling_variance(self) -> jax.Array | None:
+        if self.max_fpr not in (None, 1) or isinstance(self.statistic, ScoreTable):
+            return None
+        return self._variance_of(1)
+
 
 class Gini(AreaMetric):
     """The Gini coefficient of a classifier (Somers' D): twice the AUROC, minus one.
@@ -308,12 +345,15 @@ class Gini(AreaMetric):
         0.5
     """
 
-    extremes: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    value_range = (-1.0, 1.0)
 
     def areas(self, groups: Groups) -> DoubleFloat:
         pairs = _total_pairs(groups)
         # One quotient, which is rounded once: near 0, `2 * auroc - 1` would lose digits.
         return (_ordered_pairs(groups) * 2 - pairs) / pairs
+
+    def sampling_variance(self) -> jax.Array | None:
+        return self._variance_of(2)
 
 
 class AveragePrecision(AreaMetric):

@@ -44,7 +44,8 @@ class OperatingPoint(ScoreMetric):
         is_threshold = groups.occupied
         if self.allows_infinity:
             is_threshold = _padded(is_threshold, True)
-            groups = Groups(*map(_padded, groups, (0, 0, 0, 0, 1, xp.inf)))
+            padded = map(_padded, groups[:-1], (0, 0, 0, 0, 1, xp.inf))
+            groups = Groups(*padded, scale=groups.scale)
         rate, other = self.rates(groups)
         # The rates are compared as floats, rounded once, so that 9 of 10 reaches 0.9.
         allowed = xp.where(is_threshold & (other >= getattr(self, self.limit)), rate, -1)

@@ -107,6 +107,7 @@ class ClipFraction(MeanScore):
         0.25
     """
 
+    value_range = (0.0, 1.0)
     low: float = 0.2
     """How far below 1 a ratio may be, at least 0."""
     high: float = 0.2

@@ -31,6 +31,7 @@ class TextExactMatch(TextMean):
         0.0 1.0
     """
 
+    value_range = (0.0, 1.0)
     higher_is_better = True
     normalize: bool | Literal["squad"] = True
     """What does not count. True: case, white space, articles, and punctuation at the ends. "squad":
@@ -65,6 +66,7 @@ class TokenF1(TextMean):
         0.667
     """
 
+    value_range = (0.0, 1.0)
     higher_is_better = True
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:

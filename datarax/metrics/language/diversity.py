@@ -49,6 +49,7 @@ class SelfBLEU(TextMean):
         66.7
     """
 
+    value_range = (0.0, 1.0)
     terms_by_row = True
     higher_is_better = False
     max_order: int = 4

@@ -1,5 +1,6 @@
 """The edit distance of sequences of token ids."""
 
+import math
 from typing import Self
 
 import jax
@@ -72,6 +73,7 @@ class EditDistance(MeanScore):
         1.0
     """
 
+    value_range = (0.0, math.inf)
     terms_by_row = True
     higher_is_better = False
     normalize: bool = False

@@ -1,5 +1,6 @@
 """Error rates of recognized speech and text: of words, of characters, of information."""
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -29,6 +30,7 @@ class WER(TextRatio):
         0.4
     """
 
+    value_range = (0.0, math.inf)
     several: ClassVar[bool] = False
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
@@ -52,6 +54,7 @@ class CER(TextRatio):
         0.16666667
     """
 
+    value_range = (0.0, math.inf)
     several: ClassVar[bool] = False
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
@@ -79,6 +82,7 @@ class MER(TextRatio):
         0.4
     """
 
+    value_range = (0.0, 1.0)
     several: ClassVar[bool] = False
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:

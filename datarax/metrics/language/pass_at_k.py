@@ -35,6 +35,7 @@ class PassAtK(MeanScore):
         0.5
     """
 
+    value_range = (0.0, 1.0)
     terms_by_row = True
     higher_is_better = True
     k: int = field(kw_only=False)

@@ -36,6 +36,7 @@ class TokenAccuracy(MeanScore):
         0.75
     """
 
+    value_range = (0.0, 1.0)
     terms_by_row = True
     higher_is_better = True
     top_k: int = 1
@@ -84,6 +85,7 @@ class SequenceAccuracy(MeanScore):
         0.5
     """
 
+    value_range = (0.0, 1.0)
     terms_by_row = True
     higher_is_better = True
     ignore_index: int | None = None

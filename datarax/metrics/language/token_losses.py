@@ -160,6 +160,7 @@ class BitsPerByte(TokenLoss):
         3.0
     """
 
+    value_range = (0.0, math.inf)
     sums = ScaledTotal((2,))
     """The loss in nats, and the bytes."""
     terms_by_row = True

@@ -1,5 +1,6 @@
 """Scores of translations by corpus: BLEU, chrF and TER."""
 
+import math
 from typing import Literal
 
 import jax
@@ -260,6 +261,7 @@ class TER(TextRatio):
         28.57
     """
 
+    value_range = (0.0, math.inf)
     normalized: bool = False
     """True if texts are tokenized in the way of the score's first program."""
     no_punct: bool = False

@@ -1,5 +1,6 @@
 """Divergences between predicted distributions and target distributions."""
 
+import math
 from math import log
 
 import jax
@@ -27,6 +28,7 @@ class Divergence(ElementwiseMean):
         MetricInputError: `base` is at most 1.
     """
 
+    value_range = (0.0, math.inf)
     higher_is_better = False
     element_axes = 1
     base: float | None = None

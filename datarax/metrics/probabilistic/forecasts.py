@@ -1,5 +1,6 @@
 """Scores of forecasts of ordered outcomes: ordered classes, and real numbers."""
 
+import math
 from math import pi, sqrt
 from typing import ClassVar, Literal, Self
 
@@ -86,6 +87,7 @@ class ContinuousRankedProbabilityScore(MeanScore):
         0.5
     """
 
+    value_range = (0.0, math.inf)
     terms_by_row = True
     higher_is_better = False
     forecast: Literal["ensemble", "normal"] = "ensemble"

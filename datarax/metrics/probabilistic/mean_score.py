@@ -1,5 +1,6 @@
 """Weighted means of a score of each example: the bases of log loss, divergences and others."""
 
+import math
 from typing import ClassVar, Literal, Self
 
 import jax
@@ -212,6 +213,7 @@ class ProbabilityScore(TaskScore):
     probability of zero. Valid rows are not divided by their sums.
     """
 
+    value_range = (0.0, math.inf)
     higher_is_better = False
     from_logits: bool = False
     """True if `preds` are logits (of a softmax for multiclass, else of a sigmoid), False for

@@ -1,5 +1,6 @@
 """Losses of predicted probabilities and scores, and the share of a loss that is explained (D2)."""
 
+import math
 from typing import ClassVar, Literal, Self
 
 import jax
@@ -113,6 +114,7 @@ class HingeLoss(TaskScore):
         0.5
     """
 
+    value_range = (0.0, math.inf)
     higher_is_better = False
     squared: bool = False
     """True if the loss of each example is squared."""
@@ -135,6 +137,7 @@ class ExplainedScore(ProbabilityScore):
     whose frequency leaves nothing to explain; there scikit-learn gives minus infinity.
     """
 
+    value_range = (-math.inf, 1.0)
     higher_is_better = True
     terms_by_row = False  # the frequencies of the classes are counted over all rows
     num_labels: ClassVar[None] = None  # type: ignore[reportIncompatibleVariableOverride]

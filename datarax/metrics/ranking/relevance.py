@@ -77,6 +77,8 @@ class NDCG(DCG, QueryMetric):
         0.9639
     """
 
+    value_range = (0.0, 1.0)
+
     def score(self, ranking: Ranking) -> DoubleFloat:
         return super().score(ranking) / super().score(ranking.best_first())
 
@@ -84,6 +86,7 @@ class NDCG(DCG, QueryMetric):
 class UpToK(QueryMetric):
     """A metric of the relevant documents up to a rank."""
 
+    value_range = (0.0, 1.0)
     k: int | None = None
     """How many documents of each query are retrieved; relevant ones of a greater rank are not
     found. None for all."""
@@ -159,6 +162,8 @@ class RetrievalAUROC(QueryMetric):
         0.75
     """
 
+    value_range = (0.0, 1.0)
+
     def score(self, ranking: Ranking) -> DoubleFloat:
         # For each relevant document: the irrelevant ones below it, and half of those tied with it.
         irrelevant = number(ranking.irrelevant)
@@ -173,6 +178,7 @@ class RetrievalAUROC(QueryMetric):
 class TopK(QueryMetric):
     """A metric of the `k` documents of the highest scores."""
 
+    value_range = (0.0, 1.0)
     k: int = field(kw_only=False)
     """How many documents of each query are retrieved."""
 
@@ -282,6 +288,8 @@ class RPrecision(QueryMetric):
         0.5
     """
 
+    value_range = (0.0, 1.0)
+
     def score(self, ranking: Ranking) -> DoubleFloat:
         found = ranking.sum(ranking.up_to(ranking.relevant, ranking.chance))
         return found / number(ranking.relevant)
@@ -331,6 +339,7 @@ class LabelRankingLoss(QueryMetric):
         0.25
     """
 
+    value_range = (0.0, 1.0)
     higher_is_better = False
 
     def score(self, ranking: Ranking) -> DoubleFloat:
@@ -357,6 +366,8 @@ class LabelRankingAveragePrecision(QueryMetric):
         >>> print(LabelRankingAveragePrecision().update(preds, target).compute())
         0.75
     """
+
+    value_range = (0.0, 1.0)
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         relevant = number(ranking.relevant_above + ranking.relevant_tied)

@@ -1,5 +1,6 @@
 """Means of losses: squared, absolute, relative, logarithmic, robust, deviances."""
 
+import math
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from datarax.statistics.loss_total import LossName, LossTotal
 class LossMetric(PerOutput):
     """A metric that is computed from the total of a loss. It is the mean, unless overridden."""
 
+    value_range = (0.0, math.inf)
     higher_is_better = False
     loss: ClassVar[LossName]
     """The name of the loss in `datarax.statistics.loss_total`."""
@@ -330,6 +332,7 @@ class CriticalSuccessIndex(LossMetric):
         0.33333334
     """
 
+    value_range = (0.0, 1.0)
     higher_is_better = True
     loss = "critical success"
     checked = "threshold", "a number", lambda x: True

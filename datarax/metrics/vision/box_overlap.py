@@ -103,6 +103,7 @@ class IoU(BoxOverlap):
         0.4167
     """
 
+    value_range = (0.0, 1.0)
     measure = "iou"
 
 
@@ -121,6 +122,7 @@ class GIoU(BoxOverlap):
         -0.5
     """
 
+    value_range = (-1.0, 1.0)
     measure = "giou"
 
 
@@ -139,6 +141,7 @@ class DIoU(BoxOverlap):
         0.1875
     """
 
+    value_range = (-1.0, 1.0)
     measure = "diou"
 
 

@@ -92,6 +92,8 @@ class SSIM(StructuralMetric):
         0.641
     """
 
+    value_range = (-1.0, 1.0)
+
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         return xp.mean(self.similarity(preds, target).both, -1)
 
@@ -162,6 +164,7 @@ class UQI(ImageScore):
         0.64
     """
 
+    value_range = (-1.0, 1.0)
     higher_is_better = True
     window: int = 8
     """The pixels along each side of a window."""
