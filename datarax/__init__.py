@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from datarax import statistics as statistics
     from datarax import testing as testing
     from datarax import training as training
+    from datarax import uncertainty as uncertainty
     from datarax import wrappers as wrappers
     from datarax.algebra.fields import field as field
     from datarax.distributed.merge_ops import MetricReduceOp as MetricReduceOp
@@ -77,6 +78,7 @@ _PACKAGES = (
     "statistics",
     "testing",
     "training",
+    "uncertainty",
     "wrappers",
 )
 _LAZY = {

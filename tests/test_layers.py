@@ -25,7 +25,7 @@ LAYERS = (
     ("_xp",),
     ("_update_context",),
     ("_checks",),
-    ("numerics",),
+    ("numerics", "uncertainty"),
     ("distributed",),
     ("algebra",),
     ("statistics",),
@@ -43,6 +43,7 @@ RANKS = {layer: rank for rank, row in enumerate(LAYERS) for layer in row}
 EVERYWHERE = {"jax", "numpy"}
 MORE = {
     "_xp": {"scipy"},
+    "uncertainty": {"scipy"},
     "training": {"flax"},
     "training.keras_metric": {"keras"},
     # For type checkers, and where the package is there already.

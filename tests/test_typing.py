@@ -17,7 +17,17 @@ from jax.sharding import PartitionSpec as P
 from matplotlib.figure import Figure
 
 import datarax
-from datarax import distributed, evaluation, io, metrics, plot, statistics, testing, training
+from datarax import (
+    distributed,
+    evaluation,
+    io,
+    metrics,
+    plot,
+    statistics,
+    testing,
+    training,
+    uncertainty,
+)
 from datarax.numerics import DoubleFloat
 from tests.helpers import make_mesh
 from tests.test_public_names import EXPORTED
@@ -309,6 +319,11 @@ def test_errors():
     assert_type(ERRORS[0]("why"), datarax.AxisNotBoundError)
     assert all(issubclass(error, datarax.DataraxError) for error in ERRORS)
     assert all(issubclass(warning, UserWarning) for warning in WARNINGS)
+
+
+def test_functions_of_p_values_keep_their_form():
+    assert_type(uncertainty.adjust({"a": 0.01, "b": 0.5}, "bh"), dict[str, float])
+    assert uncertainty.detectable_difference(0.5, power=0.9, confidence=0.9) > 0
 
 
 def test_every_public_name_is_here():
