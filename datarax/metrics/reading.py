@@ -360,7 +360,8 @@ class Reading:
             if np.any(unknown):
                 warn(
                     f"{member or name}: all pairs of a positive and a negative are ordered alike "
-                    f"(the classes are separated, or all scores are equal), so there is no standard error",
+                    f"(the classes are separated, or all scores are equal), so there is no "
+                    f"standard error",
                     PrecisionWarning,
                 )
         return self
