@@ -16,8 +16,6 @@ from datarax.distributed.collectives import replicated
 from datarax.metrics.row_updates import with_terms
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.hashing import hashed
-from datarax.numerics.scaled_double import ScaledDouble
-from datarax.numerics.scaling import exponent_of, times_power_of_two
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
 
@@ -73,18 +71,14 @@ class ClusterSums(State, kw_only=False):
         return self.with_parts({"table": self.table.with_parts({"parts": tuple(parts)})})
 
     @property
-    def seen(self) -> jax.Array:
-        """The number of clusters that have data, of `shape`: of cells, if ids were hashed."""
-        return xp.sum(xp.any(self.table.double.high != 0, 1), 0, dtype=xp.int32)
+    def occupied(self) -> jax.Array:
+        """True for a cell with data, (cells, *shape): of one cluster, unless ids were hashed."""
+        return xp.any(self.table.double.high != 0, 1)
 
-    def squares(self, factor: DoubleFloat) -> ScaledDouble:
-        """The sum over clusters of the square of the first sum plus the second times a factor."""
+    def residuals(self, factor: DoubleFloat) -> DoubleFloat:
+        """The first sum of each cell plus the second times a factor, (cells, *shape)."""
         sums = self.table.double
-        total = sums[:, 0] + sums[:, 1] * factor[None]
-        # In units of the greatest, so that no square overflows.
-        unit = exponent_of(xp.max(xp.abs(total.high), 0))
-        scaled = total.map(lambda x: times_power_of_two(x, -unit[None]))
-        return ScaledDouble((scaled * scaled).sum((0,)), unit + unit)
+        return sums[:, 0] + sums[:, 1] * factor[None]
 
 
 def narrow_ids(given: ArrayLike) -> Any:

@@ -1,24 +1,40 @@
 """`Compare`: the difference of a metric between two models, on the same examples."""
 
 from collections.abc import Mapping
-from typing import Self
+from statistics import NormalDist
+from typing import Literal, Self
 
 import jax
 
+from datarax._checks import choice
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax._update_context import in_update
+from datarax._xp import special, xp
 from datarax.algebra.fields import state
+from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.metrics.base import Metric
-from datarax.metrics.call import with_argument
+from datarax.metrics.call import taken_from, with_argument
 from datarax.metrics.reading import Reading, is_wide
 from datarax.metrics.routing import Route, arguments_of
+from datarax.metrics.row_updates import element, rows_of, updated_at
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.invalid_counts import sum_of_counts
 from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
-from datarax.wrappers.wrapper import each_updated, reading_of
+from datarax.wrappers.clusters import CLUSTER, checked_ids, narrow_ids
+from datarax.wrappers.ratios import PairedRatios, scaled_ratio, terms_of_rows
+from datarax.wrappers.wrapper import (
+    checked_confidence,
+    checked_metric,
+    each_updated,
+    reading_of,
+)
 
 _MODELS = ("a", "b")
+_REPLICAS, _SEED = 200, 0
 
 
 class Compare(Resampled):
@@ -35,18 +51,36 @@ class Compare(Resampled):
     interval is narrower than the intervals of the two models suggest, and the difference may be
     significant although those overlap. Without data, all are NaN.
 
+    With `method="formula"` there are no replicas, and the state is of constant size: the standard
+    error of the difference follows from sums over the rows. With the parts a and b of a row in the
+    numerator and in the denominator of the first model, c and d in those of the second, and r and s
+    the two values, it is the root of `sum ((c - s d) / sum d - (a - r b) / sum b)**2`, times
+    `sqrt(n / (n - 1))` for n rows. The interval is `difference ± z * standard error`, and `p_value`
+    that of the two-sided test that there is no difference. A row of weight 2 is one observation.
+    With `clusters`, `update` also takes `cluster`, and the sum is over clusters of the sums of
+    their rows, as for `Interval`.
+
     For two models that are right or wrong, see also `datarax.metrics.McNemar`.
 
     Args:
-        metric: a metric or a collection, without data.
+        metric: a metric or a collection, without data; for "formula" a ratio of two sums, as for
+            `Interval`.
         replicas: how many copies of each, at least 2. An interval of 95 % needs 200 or more.
         seed: of the random counts.
         confidence: the probability with which the interval covers the true difference.
+        method: "bootstrap", or "formula" for means, ratios and proportions.
+        clusters: for "formula", how many cells the table of clusters has; None if rows are
+            independent.
 
     Raises:
-        MetricInputError: the metric has data, or is an extreme, as for `Bootstrap`; or an argument
-            is out of its range.
+        MetricInputError: the metric has data; or is an extreme, as for `Bootstrap`; or is no ratio
+            of two sums, for "formula"; or an argument is out of its range, or is one of the other
+            method; or, by `update`, `cluster` is left out or has another shape.
         MetricTypeError: `metric` is not a metric.
+
+    References:
+        E. Miller (2024), Adding error bars to evals, https://arxiv.org/abs/2411.00640, on paired
+        differences and clusters.
 
     Example:
         >>> import jax.numpy as jnp
@@ -58,16 +92,76 @@ class Compare(Resampled):
         >>> compared = Compare(Accuracy(num_classes=3)).update(preds_a, preds_b, target)
         >>> print({name: round(x, 2) for name, x in compared.results().items()})
         {'a': 0.8, 'b': 0.93, 'difference': 0.13, 'lower': 0.09, 'upper': 0.17}
+
+        By formula:
+
+        >>> compared = Compare(Accuracy(num_classes=3), method="formula")
+        >>> compared = compared.update(preds_a[:30], preds_b[:30], target[:30])
+        >>> print({name: round(x, 3) for name, x in compared.results().items()})
+        {'a': 0.8, 'b': 0.933, 'difference': 0.133, 'lower': 0.01, 'p_value': 0.034, 'upper': 0.257}
     """
 
+    method: Literal["bootstrap", "formula"]
+    clusters: int | None
     other: Metric = state()
     other_stack: Stack = state()
+    paired: PairedRatios = state()
+    """For "formula": how far the difference varies."""
 
     def __init__(
-        self, metric: Metric, *, replicas: int = 200, seed: int = 0, confidence: float = 0.95
+        self,
+        metric: Metric,
+        *,
+        replicas: int = _REPLICAS,
+        seed: int = _SEED,
+        confidence: float = 0.95,
+        method: Literal["bootstrap", "formula"] = "bootstrap",
+        clusters: int | None = None,
     ):
+        choice(method, ("bootstrap", "formula"), "method")
+        self.method, self.clusters = method, clusters
+        if method == "formula":
+            self._configure_formula(metric, replicas, seed, confidence)
+            return
+        if clusters is not None:
+            raise MetricInputError(
+                f'Compare: clusters={clusters} needs method="formula". The bootstrap draws the '
+                f"rows of one index together: pass the ids of clusters as index="
+            )
         self.configure(metric, replicas, seed, confidence)
         self.other, self.other_stack = self.metric, self.stack
+
+    def _configure_formula(
+        self, metric: Metric, replicas: int, seed: int, confidence: float
+    ) -> None:
+        self.metric = self.other = checked_metric(metric, "Compare")
+        self.confidence = checked_confidence(confidence, "Compare")
+        if (replicas, seed) != (_REPLICAS, _SEED):
+            raise MetricInputError(
+                f'Compare: method="formula" draws no replicas; got replicas={replicas}, '
+                f"seed={seed}. Leave them out"
+            )
+        self.replicas, self.seed = replicas, seed
+        ratio = jax.eval_shape(lambda: metric.as_ratio())
+        if ratio is None:
+            raise MetricInputError(
+                f'Compare: method="formula" needs a ratio of two sums, and {metric!r} is none. '
+                f"Expected a mean, or a ratio of counts that is binary, or has "
+                f'average="micro" or None; for other metrics there is method="bootstrap", and the '
+                f"members of a collection are compared one by one"
+            )
+        if self.own and any(route.argument == CLUSTER for route in metric.routes()):
+            raise MetricInputError(
+                f"Compare: clusters={self.clusters}, and {type(metric).__name__}.update takes an "
+                f"argument called {CLUSTER!r} already"
+            )
+        self.paired = PairedRatios(ratio[0].shape, self.clusters)
+
+    @property
+    def own(self) -> str | None:
+        if self.method == "bootstrap":
+            return INDEX
+        return None if self.clusters is None else CLUSTER
 
     def with_metric(self, metric: Metric) -> Self:
         # The arrays of `other`, with the configuration that is now that of both.
@@ -76,7 +170,14 @@ class Compare(Resampled):
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         given = self._by_name(args) | dict(kwargs)
-        index = given.pop(INDEX, None)
+        own = given.pop(self.own, None) if self.own else None
+        if self.own == CLUSTER:
+            if own is None:
+                raise MetricInputError(
+                    f"Compare({type(self.metric).__name__}, clusters={self.clusters}).update needs "
+                    f"the cluster of each row: pass {CLUSTER}=, integers of shape (N,)"
+                )
+            own = narrow_ids(own)
         routes = self.metric.routes()
         names = {name for route in routes for name in (route.argument, route.output)}
         # An argument of the metric may itself end in _a or _b.
@@ -86,14 +187,14 @@ class Compare(Resampled):
         shared = {name: x for name, x in given.items() if name not in twice}
         calls = {}
         for model in _MODELS:
-            own = {name[:-2]: given[name] for name in twice if name.endswith(f"_{model}")}
-            if not own:
+            pair = {name[:-2]: given[name] for name in twice if name.endswith(f"_{model}")}
+            if not pair:
                 raise MetricInputError(
                     f"Compare.update needs what differs between the two models twice, with _a and "
                     f"_b after its name (preds_a, preds_b); got: {', '.join(given) or 'nothing'}"
                 )
-            calls[model] = self.metric.calls((), shared | own)
-        return calls if index is None else with_argument(calls, INDEX, index)
+            calls[model] = self.metric.calls((), shared | pair)
+        return calls if own is None else with_argument(calls, self.own or "", own)
 
     def _check_pairs(
         self, twice: list[str], given: Mapping[str, PyTree], names: set[str | None]
@@ -150,6 +251,8 @@ class Compare(Resampled):
         return given | arguments_of(self.own_routes(), outputs)
 
     def _apply(self, calls: PyTree) -> Self:
+        if self.method == "formula":
+            return self._with_sums(calls)
         # One target for both models: the paired bootstrap draws the same rows.
         calls, target, seen = self.resampled(calls)
         return self.with_parts(
@@ -162,11 +265,47 @@ class Compare(Resampled):
             }
         )
 
+    def _with_sums(self, calls: PyTree) -> Self:
+        """The update of "formula"."""
+        paired = self.paired
+        if self.clusters is None:
+            paired = paired.plus(self._terms(calls, self.metric.emptied()))
+        else:
+            ids, calls = self._ids(calls)
+            terms = self._terms(calls, self.metric.emptied())
+            one = Target(xp.zeros(ids.shape, xp.uint32), 1)
+            paired = paired.plus_at(ids, terms, one)
+        metric, other = self.metric.apply(calls["a"]), self.other.apply(calls["b"])
+        return self.with_parts({"metric": metric, "other": other, "paired": paired})
+
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        if self.clusters is None:
+            return updated_at(self, calls, target)
+        ids, calls = self._ids(calls)
+        paired = self.paired.plus_at(ids, self._terms(calls, element(self.metric)), target)
+        metric = self.metric.apply_at(calls["a"], target)
+        other = self.other.apply_at(calls["b"], target)
+        return self.with_parts({"metric": metric, "other": other, "paired": paired})
+
+    def _ids(self, calls: PyTree) -> tuple[jax.Array, PyTree]:
+        """The id of the cluster of each row, and the calls without them."""
+        given, calls = taken_from(calls, CLUSTER)
+        return checked_ids(given, rows_of(calls)), calls
+
+    def _terms(self, calls: PyTree, empty: Metric) -> list[DoubleFloat]:
+        """The numerator and the denominator of each row, of the first model and of the second."""
+        rows = rows_of(calls)
+        with in_update(checks="none"):  # the metrics check the values
+            return [x for model in _MODELS for x in terms_of_rows(empty, calls[model], rows)]
+
     def invalid_count(self) -> PyTree:
         return sum_of_counts([self.metric.invalid_count(), self.other.invalid_count()])
 
     def reading(self) -> Reading:
         a, b = self.metric.reading(), self.other.reading()
+        if self.method == "formula":
+            value = {"a": a.value, "b": b.value, **self._tested(_difference(a.value, b.value))}
+            return reading_of(value, [("a", a), ("b", b)], flat=False)
         # The interval is that of the differences, not the difference of two intervals.
         replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
         difference = _differences(a.value, b.value)
@@ -175,6 +314,26 @@ class Compare(Resampled):
         ends = {name: spread[name] for name in ("lower", "upper")}
         value = {"a": a.value, "b": b.value, "difference": difference, **ends}
         return reading_of(value, [("a", a), ("b", b)], flat=False)
+
+    def _tested(self, difference: jax.Array) -> dict[str, jax.Array]:
+        """The difference, its interval, and the probability of a greater one by chance."""
+        error = self.paired.std_error(scaled_ratio(self.metric), scaled_ratio(self.other))
+        z = NormalDist().inv_cdf((1 + self.confidence) / 2)
+        least, greatest = self.metric.value_range
+        widest = greatest - least
+        # Without any spread, a difference is certain, and none is no evidence.
+        varies = error != 0
+        apart = xp.abs(difference) / xp.where(varies, error, 1)
+        p_value = xp.where(
+            varies, special.erfc(apart / 2**0.5), (difference == 0).astype(error.dtype)
+        )
+        undefined = xp.isnan(difference) | xp.isnan(error)
+        found = {
+            "lower": xp.maximum(difference - z * error, -widest),
+            "upper": xp.minimum(difference + z * error, widest),
+            "p_value": p_value,
+        }
+        return {"difference": difference} | {n: nan_where(undefined, x) for n, x in found.items()}
 
 
 def _differences(a: PyTree, b: PyTree) -> PyTree:

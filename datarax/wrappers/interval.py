@@ -11,26 +11,29 @@ from datarax._checks import choice
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._update_context import in_update
-from datarax._xp import vmap, xp
+from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.row_merge import Target
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call, taken_from
+from datarax.metrics.call import taken_from
 from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import (
-    adds_by_row,
-    by_rows,
     element,
-    kept_apart,
     rows_of,
     updated_at,
 )
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaled_double import ScaledDouble
-from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.wrappers.clusters import CLUSTER, ClusterSums, checked_ids, narrow_ids
+from datarax.wrappers.ratios import (
+    corrected,
+    not_negative,
+    scaled_ratio,
+    sum_of_squares,
+    terms_of_rows,
+)
 from datarax.wrappers.wrapper import WithArgument, checked_confidence, checked_metric
 
 
@@ -244,49 +247,31 @@ class Interval(WithArgument):
 
     def _of_moments(self) -> tuple[jax.Array, jax.Array]:
         """The standard error, and how many observations of a proportion the rows count as."""
-        ratio: PyTree = self.metric.as_ratio()
-        a, b = map(_scaled, ratio)
+        a, b = scaled_ratio(self.metric)
         r = a / b
         # sum (a - r b)**2 = sum a**2 + r**2 sum b**2 - 2 r sum a b, here of centred moments: at the
         # ratio of the sums, the mean of a - r b is 0. All are in units of a power of two.
         count, means, (squares,) = self.moments.scaled()
         n, mean = count[0].to_float(), means[1]
         left = squares[0] + r * r * squares[1] - r * self.moments.co_moment * 2
-        left = ScaledDouble(_not_negative(left.double), left.exponent)
+        left = ScaledDouble(not_negative(left.double), left.exponent)
         error = (left / (b * b)).root()
-        error = nan_where(n < 1, error) if self.metric.is_proportion else _corrected(error, n)
+        error = nan_where(n < 1, error) if self.metric.is_proportion else corrected(error, n)
         # Kish's effective sample size (sum b)**2 / sum b**2, from the centred moment of b.
         size = (b * b / (squares[1] + count[0] * (mean * mean))).to_float()
         return error, size
 
     def _of_sums(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The same, where the clusters are the observations."""
-        ratio: PyTree = self.metric.as_ratio()
-        a, b = map(_scaled, ratio)
+        a, b = scaled_ratio(self.metric)
         r = (a / b).to_double()
-        left = self.sums.squares(-r)
-        seen = self.sums.seen.astype(value.dtype)
-        error = _corrected((left / (b * b)).root(), seen)
+        left = sum_of_squares(self.sums.residuals(-r))
+        seen = xp.sum(self.sums.occupied, 0, dtype=xp.int32).astype(value.dtype)
+        error = corrected((left / (b * b)).root(), seen)
         # As many independent observations have this standard error.
         varies = error > 0
         size = value * (1 - value) / xp.where(varies, error * error, 1)
         return error, nan_where(seen < 2, xp.where(varies, size, seen))
-
-
-def _corrected(error: jax.Array, n: jax.Array) -> jax.Array:
-    """The standard error times sqrt(n / (n - 1)); NaN for fewer than 2 observations."""
-    return nan_where(n < 2, error * xp.sqrt(n / xp.maximum(n - 1, 1)))
-
-
-def _scaled(x: DoubleFloat) -> ScaledDouble:
-    """The number in units of its own power of two, so that its square does not overflow."""
-    power = exponent_of(x.high)
-    return ScaledDouble(x.map(lambda part: times_power_of_two(part, -power)), power)
-
-
-def _not_negative(x: DoubleFloat) -> DoubleFloat:
-    """Zero where rounding has made a sum of squares negative."""
-    return x.map(lambda part: xp.where(x.high < 0, xp.zeros((), part.dtype), part))
 
 
 def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]:
@@ -296,13 +281,3 @@ def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]
     center = (p + spread / 2) / (1 + spread)
     half = xp.sqrt(p * (1 - p) * spread + spread * spread / 4) / (1 + spread)
     return xp.maximum(center - half, 0), xp.minimum(center + half, 1)
-
-
-def terms_of_rows(empty: Metric, call: Call, rows: int) -> PyTree:
-    """The numerator and the denominator of each row, each with a leading axis of rows."""
-    if rows and adds_by_row(empty, call):
-        terms = kept_apart(empty, call, rows)
-        terms = map_leaf_states(lambda states: [each.as_state() for each in states], terms)
-        ratio: PyTree = terms.as_ratio()
-        return [x.map(lambda part: xp.moveaxis(part, -1, 0)) for x in ratio]
-    return vmap(lambda call: empty.apply(call).as_ratio())(by_rows(call, rows))

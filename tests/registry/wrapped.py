@@ -57,6 +57,15 @@ def with_clusters(rng: np.random.Generator, size: int) -> Batch:
     return {**values(rng, size), "cluster": rng.integers(0, 12, size).astype(np.int32)}
 
 
+def two_values(rng: np.random.Generator, size: int) -> Batch:
+    """The values of two models."""
+    return {f"values_{model}": values(rng, size)["values"] for model in "ab"}
+
+
+def two_values_with_clusters(rng: np.random.Generator, size: int) -> Batch:
+    return {**two_values(rng, size), "cluster": rng.integers(0, 12, size).astype(np.int32)}
+
+
 def outputs(rng: np.random.Generator, size: int) -> Batch:
     """What a step gives a collection."""
     return {**labels(rng, size), "loss": rng.normal(3, 1, size).astype(np.float32)}
@@ -123,6 +132,16 @@ WRAPPED = [
         of_one_kind,
     ),
     Entry("Compare", lambda: datarax.Compare(accuracy(), replicas=REPLICAS), two_models),
+    Entry(
+        "Compare by formula",
+        lambda: datarax.Compare(metrics.Mean(), method="formula"),
+        two_values,
+    ),
+    Entry(
+        "Compare of clusters",
+        lambda: datarax.Compare(metrics.Mean(), method="formula", clusters=8),
+        two_values_with_clusters,
+    ),
     Entry("Decayed", lambda: datarax.Decayed(metrics.Mean(), half_life=2), values),
     Entry("Interval", lambda: datarax.Interval(metrics.Mean()), values),
     Entry(
