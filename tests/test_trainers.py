@@ -191,6 +191,44 @@ def test_easydel():
     )
 
 
+def test_levanter():
+    printed, v = run("levanter")
+    names, tags, mask = v["TAGS"], v["tags"], v["mask"]
+    losses, num_bytes = of_tokens(np.float64(v["logits"]), v["tokens"]), v["bytes_of"][v["tokens"]]
+    groups = {
+        "overall": np.full(mask.shape[:2], True),
+        **{name: tags[..., i] for i, name in enumerate(names)},
+        **{
+            parent: tags[..., [i for i, x in enumerate(names) if x.startswith(parent)]].any(-1)
+            for parent in ("paloma", "paloma/c4")
+        },
+    }
+    want = {"before": {}, "after": {}}
+    for name, rows in groups.items():
+        chosen = mask & rows[..., None]
+        nats, counts, size = (np.where(chosen, x, 0).sum((1, 2)) for x in (losses, 1, num_bytes))
+        of_steps = nats / np.maximum(size, 1) / np.log(2)
+        pooled = nats.sum() / counts.sum()
+        want["before"] |= {
+            f"{name} loss": pooled,
+            f"{name} bpb": (of_steps * counts).sum() / counts.sum(),
+        }
+        want["after"] |= {
+            f"{name} loss": pooled,
+            f"{name} bpb": nats.sum() / size.sum() / np.log(2),
+        }
+    for parent, below in (("paloma", names[:3]), ("paloma/c4", names[:2])):
+        for what in ("loss", "bpb"):
+            each = np.array([want["before"][f"{name} {what}"] for name in below])
+            want["before"][f"{parent} {what}"] = (each**2).sum() / each.sum()
+    agree(printed, want, rel=2e-5)
+    costs_are_those_of_the_page(
+        "Levanter",
+        (v["before"], (v["means"], *v["batch"])),
+        (v["after"], (v["metrics"], *v["batch"])),
+    )
+
+
 def test_the_page_has_every_example():
     assert {f"test_{name}" for name in NAMES} <= globals().keys()
     assert set(re.findall(r'--8<-- "examples/trainers/(.*)\.py"', PAGE)) == NAMES
