@@ -25,7 +25,7 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
 .PHONY: help demo test test-everywhere test-long test-quick test-optimized test-oldest test-newest test-newest-quick \
   test-wheel check \
   format docs browser \
-  bench bench-host bench-peers bench-gpu operations mutants known-faults clean
+  bench bench-host bench-peers bench-trainers bench-gpu operations mutants known-faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -100,6 +100,9 @@ bench-peers: $(PEERS)/.ready ## Measure datarax beside other libraries, for docs
 
 bench-host: $(PEERS)/.ready ## Measure calls outside jit beside torchmetrics, for docs/performance.md
 	$(PEERS)/bin/python benchmarks/host.py --write docs/performance.md
+
+bench-trainers: $(VENV)/.ready ## Measure the steps of the examples of trainers, for docs/trainers.md
+	$(BIN)/python benchmarks/trainers.py --write docs/trainers.md
 
 bench-gpu: $(VENV)/.ready ## The share of a GPU's memory bandwidth that updates reach
 	$(BIN)/python benchmarks/bandwidth.py

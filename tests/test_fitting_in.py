@@ -212,6 +212,22 @@ def test_sklearn_scorers():
         assert printed[name] == pytest.approx(list(ours), abs=2e-6)
 
 
+# Of Keras itself: NumPy 2 converts its variables, and it asks JAX for 64-bit types.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
+def test_keras_fit():
+    printed, v = run("keras_fit")
+    x, y, weights = v["others"]
+    assert len(y) % v["BATCH"]
+    kernel, bias = map(np.float64, v["model"].get_weights())
+    scores = 1 / (1 + np.exp(-(x @ kernel + bias)[:, 0]))
+    area = sklearn.metrics.roc_auc_score(y, scores)
+    assert printed["auc"] == pytest.approx([area], abs=2e-5)
+    assert abs(printed["keras-auc"][0] - area) > 1e-4  # of 200 thresholds
+    assert printed["f1"] == pytest.approx([sklearn.metrics.f1_score(y, scores > 0.5)], abs=1e-6)
+    assert printed["mean-score"] == pytest.approx([np.average(scores, weights=weights)], abs=2e-6)
+
+
 def test_labels_that_are_strings_are_refused_by_their_dtype():
     names = np.array(["cat", "dog"])
     with pytest.raises(MetricTypeError, match="got ndarray of dtype <U3"):

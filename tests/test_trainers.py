@@ -1,29 +1,32 @@
 """The examples of trainers: what they print before and after, against NumPy in float64."""
 
 import contextlib
-import io
 import re
-import runpy
 
 import jax
 import numpy as np
 import pytest
 import scipy.special
 
-from tests.operations import traced
+from benchmarks import trainers
 from tests.test_layers import ROOT
 
 PAGE = (ROOT / "docs/trainers.md").read_text()
 NAMES = {path.stem for path in (ROOT / "examples/trainers").glob("*.py")}
 
 
+@contextlib.contextmanager
+def usual_promotion():
+    """The settings of a user's process."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
 def run(name):
-    """What an example printed, by the words before the number; and its variables."""
-    out = io.StringIO()
-    usual = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
-    with usual[0], usual[1], contextlib.redirect_stdout(out):
-        variables = runpy.run_path(str(ROOT / "examples/trainers" / f"{name}.py"))
-    lines = (line.rpartition(" ") for line in out.getvalue().splitlines())
+    """The numbers that an example prints, by the words before the number; and its variables."""
+    with usual_promotion():
+        text, variables = trainers.run(name)
+    lines = (line.rpartition(" ") for line in text.splitlines())
     return {words: float(number) for words, _, number in lines}, variables
 
 
@@ -34,24 +37,18 @@ def agree(printed, want, rel=2e-6):
         assert got == {n: pytest.approx(x, rel=rel, abs=1e-6) for n, x in want[phase].items()}
 
 
-def costs_are_those_of_the_page(name, before, after):
-    """The page has the operations of both steps, and the arrays that they return."""
-    usual = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
-    with usual[0], usual[1]:
-        found = [
-            number
-            for function, args in (before, after)
-            for number in (
-                len(traced(function, args)),
-                len(jax.tree.leaves(jax.eval_shape(function, *args))),
-            )
-        ]
+def costs_are_those_of_the_page(name, variables):
+    """The page has the operations, arrays and collectives of both steps."""
+    with usual_promotion():
+        before, after = (trainers.counts(*each) for each in trainers.steps(name, variables))
+    found = [x for pair in zip(before, after, strict=True) for x in pair]
     (row,) = re.findall(rf"^\| {name} \|(.*)\|$", PAGE, re.MULTILINE)
-    on_page = [int(cell) for cell in row.split("|")]
+    on_page = [int(cell) for cell in row.split("|")[:-2]]  # without seconds
     # The page is of one version of JAX; others trace a few operations more or less.
     assert found == on_page or (
         jax.__version__ != "0.10.2" and found == pytest.approx(on_page, rel=0.25)
     ), found
+    return before, after
 
 
 def of_tokens(logits, targets):
@@ -83,11 +80,7 @@ def test_maxtext():
             f"{key}/total_weights": n.sum(),
         }
     agree(printed, want)
-    metrics = v["metrics"]
-    args = v["params"], tokens[0]
-    costs_are_those_of_the_page(
-        "MaxText", (v["before"], args), (v["after"], (args[0], metrics, args[1]))
-    )
+    costs_are_those_of_the_page("MaxText", v)
 
 
 def test_tunix():
@@ -123,10 +116,7 @@ def test_tunix():
         },
     }
     agree(printed, want, rel=2e-5)
-    batch = jax.tree.map(lambda y: y[0], v["batches"])
-    costs_are_those_of_the_page(
-        "Tunix", (v["before"], (batch,)), (v["after"], (v["metrics"], batch))
-    )
+    costs_are_those_of_the_page("Tunix", v)
 
 
 def test_axlearn():
@@ -137,8 +127,7 @@ def test_axlearn():
     assert abs(printed["before loss"] / mean - 1) > 2e-5
     assert printed["after loss"] == pytest.approx(mean, abs=1e-9)
     assert printed["before least"] == printed["after least"] == pytest.approx(loss.min(), abs=1e-9)
-    args = v["seen"], v["rows"]
-    costs_are_those_of_the_page("AXLearn", (v["before"], args), (v["after"], (v["metrics"], *args)))
+    costs_are_those_of_the_page("AXLearn", v)
 
 
 def test_scenic():
@@ -157,13 +146,9 @@ def test_scenic():
         "after": {name: x.sum() / counts.sum() for name, x in sums.items()},
     }
     agree(printed, want)
-    batch = v["batch"]
-    before, after = v["before"].lower(*batch), v["after"].lower(v["metrics"], *batch)
-    assert "all-reduce" in before.compile().as_text()
-    assert "all-reduce" not in after.compile().as_text()
-    costs_are_those_of_the_page(
-        "Scenic", (v["before"], batch), (v["after"], (v["metrics"], *batch))
-    )
+    before, after = costs_are_those_of_the_page("Scenic", v)
+    assert before.collectives > 0
+    assert after.collectives == 0
 
 
 def test_easydel():
@@ -185,12 +170,44 @@ def test_easydel():
         | {"weight_sum": counts.sum(), "max_logit": greatest.max()},
     }
     agree(printed, want, rel=2e-5)
-    batch = v["logits"][0], v["labels"][0]
-    costs_are_those_of_the_page(
-        "EasyDeL", (v["before"], batch), (v["after"], (v["metrics"], *batch))
-    )
+    costs_are_those_of_the_page("EasyDeL", v)
+
+
+def test_levanter():
+    printed, v = run("levanter")
+    names, tags, mask = v["TAGS"], v["tags"], v["mask"]
+    losses, num_bytes = of_tokens(np.float64(v["logits"]), v["tokens"]), v["bytes_of"][v["tokens"]]
+    groups = {
+        "overall": np.full(mask.shape[:2], True),
+        **{name: tags[..., i] for i, name in enumerate(names)},
+        **{
+            parent: tags[..., [i for i, x in enumerate(names) if x.startswith(parent)]].any(-1)
+            for parent in ("paloma", "paloma/c4")
+        },
+    }
+    want = {"before": {}, "after": {}}
+    for name, rows in groups.items():
+        chosen = mask & rows[..., None]
+        nats, counts, size = (np.where(chosen, x, 0).sum((1, 2)) for x in (losses, 1, num_bytes))
+        of_steps = nats / np.maximum(size, 1) / np.log(2)
+        pooled = nats.sum() / counts.sum()
+        want["before"] |= {
+            f"{name} loss": pooled,
+            f"{name} bpb": (of_steps * counts).sum() / counts.sum(),
+        }
+        want["after"] |= {
+            f"{name} loss": pooled,
+            f"{name} bpb": nats.sum() / size.sum() / np.log(2),
+        }
+    for parent, below in (("paloma", names[:3]), ("paloma/c4", names[:2])):
+        for what in ("loss", "bpb"):
+            each = np.array([want["before"][f"{name} {what}"] for name in below])
+            want["before"][f"{parent} {what}"] = (each**2).sum() / each.sum()
+    agree(printed, want, rel=2e-5)
+    costs_are_those_of_the_page("Levanter", v)
 
 
 def test_the_page_has_every_example():
     assert {f"test_{name}" for name in NAMES} <= globals().keys()
+    assert {name.lower() for name in trainers.ARGUMENTS} == NAMES
     assert set(re.findall(r'--8<-- "examples/trainers/(.*)\.py"', PAGE)) == NAMES

@@ -43,7 +43,7 @@ def before(params, batch):
 
 
 @jax.jit(donate_argnames="metrics")
-def after(params, metrics, batch):
+def after(metrics, params, batch):
     """The metrics take the aux with its axis of micro-batches, and each knows what to do."""
     aux = jax.lax.scan(lambda _, ids: (None, micro_batch(params, ids)), None, batch)[1]
     scalars = {
@@ -81,6 +81,6 @@ for first in range(0, STEPS, WINDOW):  # the mean over steps, as of a curve that
 metrics = datarax.Collection.from_rules(RULES, logged[0])
 with datarax.AsyncMetricCollector(metrics, writer=Lines()) as collector:
     for number, batch in enumerate(tokens, 1):
-        metrics = after(params, metrics, batch)
+        metrics = after(metrics, params, batch)
         if number % WINDOW == 0:
             metrics = collector.schedule_collection(metrics, step=number)
