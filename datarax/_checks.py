@@ -285,6 +285,20 @@ def finite_number(value: Any, name: str, expected: str, fits: Callable[[Any], bo
     return float(value)
 
 
+def checked_confidence(confidence: float, caller: str) -> float:
+    """A confidence as a float.
+
+    Raises:
+        MetricInputError: it is not between 0 and 1.
+    """
+    number = real(confidence, "confidence")
+    if not 0 < number < 1:
+        raise MetricInputError(
+            f"{caller}: confidence={confidence!r}; expected a number between 0 and 1"
+        )
+    return number
+
+
 _BETWEEN = {"datarax", "numpy", "jax", "jaxlib", "flax", "contextlib", "functools"}
 """The packages whose code may run between the line of a caller and a warning of datarax."""
 

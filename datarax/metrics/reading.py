@@ -34,6 +34,7 @@ from datarax.statistics.score_kinds import doubt
 
 OVERFLOWED = "sum of weights beyond the range of floats"
 """The kind of what is counted if a sum of weights has overflowed: then there is no result."""
+_LISTED = 10  # indices in a warning
 
 
 @jax.tree_util.register_dataclass
@@ -274,6 +275,23 @@ class Bounds:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Undefined:
+    """Marks the parts of a value that are NaN because the data does not define them."""
+
+    where: jax.Array
+    """The mask of these parts."""
+    reason: str = dataclass_field(metadata={"static": True})
+    """What `results` says in its warning; "{}" stands for their indices on the last axis."""
+
+    def said(self) -> str:
+        """The warning, which lists the first indices."""
+        found = np.unique(np.nonzero(np.atleast_1d(self.where))[-1])
+        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        return self.reason.format(", ".join(map(str, found[:_LISTED])) + more)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Reading:
     """The record that `compute`, `results` and a collector take their results from."""
 
@@ -288,8 +306,8 @@ class Reading:
     """The `on_invalid` of each metric, by the same names."""
     flat: bool = dataclass_field(default=False, metadata={"static": True})
     """True if nested dicts are given as one dict, with names like "outer/inner"."""
-    errorless: dict[str, jax.Array] = dataclass_field(default_factory=dict)
-    """Marks values whose standard error is not known, because nothing varies, by name."""
+    undefined: dict[str, Undefined] = dataclass_field(default_factory=dict)
+    """The parts of the value of each metric that the data does not define, by its name."""
 
     def rounded(self) -> PyTree:
         """The value as arrays."""
@@ -356,14 +374,9 @@ class Reading:
                     f"exact=True with capacity= keeps the scores",
                     PrecisionWarning,
                 )
-        for member, unknown in self.errorless.items():
-            if np.any(unknown):
-                warn(
-                    f"{member or name}: all pairs of a positive and a negative are ordered alike "
-                    f"(the classes are separated, or all scores are equal), so there is no "
-                    f"standard error",
-                    PrecisionWarning,
-                )
+        for member, each in self.undefined.items():
+            if np.any(each.where):
+                warn(f"{member or name}: {each.said()}", PrecisionWarning)
         return self
 
     def on_host(self, *, bounds: bool = False) -> PyTree:

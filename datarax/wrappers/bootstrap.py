@@ -9,7 +9,14 @@ from typing import ClassVar, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, integers, is_integer, positive_int, python_int
+from datarax._checks import (
+    as_float,
+    checked_confidence,
+    integers,
+    is_integer,
+    positive_int,
+    python_int,
+)
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import lax, xp
@@ -28,7 +35,6 @@ from datarax.statistics.accumulator import MetricAccumulator
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.wrapper import (
     WithArgument,
-    checked_confidence,
     checked_metric,
     each_updated,
     prefixed,

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 import jax
 
-from datarax._checks import choice
+from datarax._checks import checked_confidence, choice
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._update_context import in_update
@@ -27,7 +27,6 @@ from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
 from datarax.wrappers.clusters import CLUSTER, checked_ids, narrow_ids
 from datarax.wrappers.ratios import PairedRatios, scaled_ratio, terms_of_rows
 from datarax.wrappers.wrapper import (
-    checked_confidence,
     checked_metric,
     each_updated,
     reading_of,

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 import jax
 
-from datarax._checks import choice
+from datarax._checks import checked_confidence, choice
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._update_context import in_update
@@ -16,7 +16,7 @@ from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target
 from datarax.metrics.base import Metric
 from datarax.metrics.call import taken_from
-from datarax.metrics.reading import Reading
+from datarax.metrics.reading import Reading, Undefined
 from datarax.metrics.row_updates import (
     element,
     rows_of,
@@ -34,7 +34,12 @@ from datarax.wrappers.ratios import (
     sum_of_squares,
     terms_of_rows,
 )
-from datarax.wrappers.wrapper import WithArgument, checked_confidence, checked_metric
+from datarax.wrappers.wrapper import WithArgument, checked_metric
+
+_SEPARATED = (
+    "all pairs of a positive and a negative are ordered alike (the classes are separated, or all "
+    "scores are equal), so there is no standard error"
+)
 
 
 class Interval(WithArgument):
@@ -225,7 +230,7 @@ class Interval(WithArgument):
         # Half of what is outside the interval is above it, so z is the quantile at (1 + c) / 2.
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
         value = xp.asarray(whole.value)
-        errorless, size = {}, value
+        undefined, size = {}, value
         if self._holds_moments:
             error, size = self._of_moments()
         elif self.clusters is not None:
@@ -233,7 +238,7 @@ class Interval(WithArgument):
         else:
             variance: PyTree = self.metric.sampling_variance()
             error = nan_where(variance == 0, xp.sqrt(variance))
-            errorless = {"": variance == 0}
+            undefined = {"": Undefined(variance == 0, _SEPARATED)}
         if self.method == "wilson":
             lower, upper = _wilson(value, size, z)
         else:
@@ -243,7 +248,7 @@ class Interval(WithArgument):
         ends = {"lower": lower, "upper": upper, "std_error": error}
         ends = {name: nan_where(xp.isnan(value), x) for name, x in ends.items()}
         value = {"value": whole.value, **ends}
-        return replace(whole, value=value, bounds={}, errorless=errorless)
+        return replace(whole, value=value, bounds={}, undefined=undefined)
 
     def _of_moments(self) -> tuple[jax.Array, jax.Array]:
         """The standard error, and how many observations of a proportion the rows count as."""

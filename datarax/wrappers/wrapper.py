@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 
 import jax
 
-from datarax._checks import kind, real
+from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax.algebra.fields import field, shown_fields, state
@@ -258,22 +258,8 @@ def reading_of(value: PyTree, parts: list[tuple[str, Reading]], *, flat: bool) -
         prefixed((name, each.bounds) for name, each in parts),
         tuple(prefixed((name, dict(each.policies)) for name, each in parts).items()),
         flat=flat,
-        errorless=prefixed((name, each.errorless) for name, each in parts),
+        undefined=prefixed((name, each.undefined) for name, each in parts),
     )
-
-
-def checked_confidence(confidence: float, caller: str) -> float:
-    """A confidence as a float.
-
-    Raises:
-        MetricInputError: it is not between 0 and 1.
-    """
-    number = real(confidence, "confidence")
-    if not 0 < number < 1:
-        raise MetricInputError(
-            f"{caller}: confidence={confidence!r}; expected a number between 0 and 1"
-        )
-    return number
 
 
 def _check_plain(metric: object, caller: str) -> None:
