@@ -106,6 +106,10 @@ class Metric(State):
     short_name: ClassVar[str] = ""
     """Another name for `--metrics`, such as "mae". Subclasses do not inherit it."""
 
+    weights_repeat: ClassVar[bool] = True
+    """True if a row of weight 2 counts as the row twice; False if it is one observation, as in the
+    formula of a standard error."""
+
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(compiled)
     flat: ClassVar[bool] = True
     reads_in_update: ClassVar[bool] = False

@@ -49,8 +49,9 @@ def check_metric(
     - Merging is associative and commutative, and an empty metric is its identity.
     - The result does not depend on the order of the examples, on how they are split into batches,
       or on how they are sharded over devices.
-    - If `update` takes `weights`: an integer weight is the same as repeating the example, and an
-      example of weight zero does not count, even if it holds NaN.
+    - If `update` takes `weights`: an integer weight is the same as repeating the example (unless
+      the class sets `weights_repeat = False`), and an example of weight zero does not count, even
+      if it holds NaN.
     - The state keeps its shapes and dtypes, is traced once, may be donated, and can be the carry of
       `lax.scan` and `lax.while_loop`.
     - The metric works with `vmap`, `shard_map`, `per_device`, `state_dict()`, copies and pickles.
@@ -332,6 +333,8 @@ def _repetition(s: Subject) -> None:
         weights, repeated = s.repeats()
         # Weights of one are no weights.
         s.same(s.fold(s.weighted(np.ones(s.size), s.calls)), s.used)
+        if not all(getattr(part, "weights_repeat", True) for part in walk(s.metric)):
+            return
         # How many rows could not be used, or are doubtful, is a count of rows, whatever they weigh.
         weighted, repeated = s.fold(s.weighted(weights, s.calls)), s.fold(repeated)
         s.same(with_invalid_of(repeated, weighted), repeated)

@@ -1,136 +1,167 @@
-"""Estimates that rest on a model or an assumption: BradleyTerry."""
+"""Metrics of what a sample says: PredictionPoweredMean, AnytimeInterval."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
-import scipy.optimize
-import scipy.sparse.csgraph
-from scipy.special import expit
+from scipy.stats import norm
 
 from datarax import metrics
+from tests.helpers import fsum
+from tests.registry.aggregation import mean_error, mean_of
 from tests.registry.case import Arrays, Case, Inputs
 
-PLAYERS = 4
-Z95 = 1.959963984540054
+Array = np.ndarray
 
 
-def games(
+def judged(
     rng: np.random.Generator,
     size: int,
     *,
-    apart: float = 0.5,
-    players: Any = range(PLAYERS),
-    tie: float = 0.2,
+    share: float = 0.5,
+    noise: float = 0.5,
+    slope: float = 0.8,
+    offset: float = 1.0,
 ) -> Arrays:
-    ids = np.asarray(players)
-    first = rng.integers(0, len(ids), size)
-    second = (first + rng.integers(1, len(ids), size)) % len(ids)
-    won = rng.random(size) < expit(apart * (ids[first] - ids[second]))
-    outcome = np.where(rng.random(size) < tie, 0.5, won)
+    true = rng.normal(offset, 1, size)
+    known = rng.random(size) < share
     return {
-        "first": ids[first].astype(np.int32),
-        "second": ids[second].astype(np.int32),
-        "outcome": outcome.astype(np.float32),
+        "judged": (slope * true + rng.normal(0, noise, size)).astype(np.float32),
+        "target": np.where(known, true, np.nan).astype(np.float32),
+        "labelled": known,
     }
 
 
-def is_player(x: np.ndarray) -> np.ndarray:
-    return (x >= 0) & (x < PLAYERS)
+def right(rng: np.random.Generator, size: int) -> Arrays:
+    drawn = judged(rng, size)
+    return drawn | {"judged": np.where(drawn["labelled"], drawn["target"], drawn["judged"])}
 
 
-GAMES = Inputs(
-    "games",
-    draw=games,
-    valid=lambda first, second, outcome: (
-        is_player(first) & is_player(second) & (first != second) & np.isin(outcome, (0.0, 0.5, 1.0))
+JUDGED = Inputs(
+    "judged",
+    draw=judged,
+    valid=lambda judged, target, labelled: (
+        np.isfinite(judged) & (np.isfinite(target) | (labelled == 0))
     ),
-    spoil={
-        "first": (-1, PLAYERS, 2**31 - 1),
-        "second": (-1, PLAYERS),
-        "outcome": (np.nan, np.inf, 0.25, 2.0, -1.0),
-    },
+    spoil={"judged": (np.nan, np.inf, -np.inf), "target": (np.nan, np.inf)},
     hard={
-        "far apart": partial(games, apart=3.0, tie=0.05),
-        "no ties": partial(games, tie=0.0),
-        "only ties": partial(games, tie=1.0),
-        "two players": partial(games, players=(1, 3)),
-        "the best always wins": partial(games, apart=1e3, tie=0.0),
+        "useless": partial(judged, slope=0.0),
+        "contrary": partial(judged, slope=-1.0),
+        "constant": lambda rng, size: judged(rng, size) | {"judged": np.full(size, 0.3, "f4")},
+        "right": right,
+        "offset of 1e3": partial(judged, offset=1e3),
+        "few labelled": partial(judged, share=0.1),
+        "all labelled": partial(judged, share=1.0),
+        "none labelled": partial(judged, share=0.0),
     },
 )
 
 
-def wins_of(
-    w: np.ndarray, first: np.ndarray, second: np.ndarray, outcome: np.ndarray
-) -> np.ndarray:
-    wins = np.zeros((PLAYERS, PLAYERS))
-    for weight, i, j, result in zip(w, first, second, outcome, strict=True):
-        if weight > 0:
-            wins[int(i), int(j)] += weight * result
-            wins[int(j), int(i)] += weight * (1 - result)
-    return wins
+def prediction_powered(w: Array, judged: Array, target: Array, labelled: Array) -> dict[str, float]:
+    used, known = w > 0, labelled > 0
+    y, a = target[used & known], w[used & known]
+    f, g, b = judged[used & known], judged[used & ~known], w[used & ~known]
 
+    def mean(x: Array, w: Array) -> float:
+        return fsum(w * x) / fsum(w) if w.size else np.nan
 
-def group_of(wins: np.ndarray) -> np.ndarray:
-    """The players of the largest strongly connected component; of equal ones, that of the first."""
-    _, label = scipy.sparse.csgraph.connected_components(wins > 0, connection="strong")
-    sizes = np.bincount(label)[label]
-    return np.flatnonzero(label == label[sizes.argmax()])
+    def moment(x: Array, z: Array, w: Array) -> float:
+        """The sum of w**2 (x - mean) (z - mean): n times the covariance, for weights of 1."""
+        return fsum(w**2 * (x - mean(x, w)) * (z - mean(z, w)))
 
-
-def fit(wins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ratings and errors of connected players, by a root of the derivatives of the likelihood.
-
-    The last rating is minus the sum of the others.
-    """
-    k = len(wins)
-    games = wins + wins.T
-    basis = np.vstack([np.eye(k - 1), -np.ones(k - 1)])
-
-    def surplus(free: np.ndarray) -> np.ndarray:
-        r = basis @ free
-        return basis.T @ (wins.sum(1) - (games * expit(r[:, None] - r)).sum(1))
-
-    def curvature(free: np.ndarray) -> np.ndarray:
-        r = basis @ free
-        p = expit(r[:, None] - r)
-        each = games * p * (1 - p)
-        return basis.T @ (np.diag(each.sum(1)) - each) @ basis
-
-    def loss(free: np.ndarray) -> float:
-        r = basis @ free
-        return float((wins * np.logaddexp(0, r - r[:, None])).sum())
-
-    near = scipy.optimize.minimize(loss, np.zeros(k - 1), jac=lambda x: -surplus(x), tol=1e-6).x
-    found = scipy.optimize.root(surplus, near, jac=lambda x: -curvature(x), tol=1e-14).x
-    covariance = basis @ np.linalg.inv(curvature(found)) @ basis.T
-    return basis @ found, np.sqrt(np.diagonal(covariance))
-
-
-def bradley_terry(w: np.ndarray, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-    wins, rating, error = wins_of(w, **inputs), *np.full((2, PLAYERS), np.nan)
-    group = group_of(wins)
-    if len(group) > 1:
-        rating[group], error[group] = fit(wins[np.ix_(group, group)])
-    return {
-        "rating": rating,
+    every, weights = np.concatenate([f, g]), np.concatenate([a, b])
+    power = 0.0
+    if a.size and b.size and np.ptp(every):
+        spread = moment(every, every, weights) / fsum(weights**2)
+        # 1 / n and 1 / N, for weights of 1.
+        shares = fsum(a**2) / fsum(a) ** 2 + fsum(b**2) / fsum(b) ** 2
+        power = float(np.clip(moment(y, f, a) / fsum(a) ** 2 / (spread * shares), 0, 1))
+    value, error = mean(y, a), np.nan
+    if power:
+        value += power * (mean(g, b) - mean(f, a))
+    if a.size > 1:
+        left = y - power * f
+        variance = moment(left, left, a) / fsum(a) ** 2
+        variance += power**2 * moment(g, g, b) / fsum(b) ** 2 if b.size else 0
+        error = np.sqrt(variance)
+    z = norm.ppf(0.95)
+    found = {
+        "value": value,
+        "lower": value - z * error,
+        "upper": value + z * error,
         "std_error": error,
-        "lower": rating - Z95 * error,
-        "upper": rating + Z95 * error,
-        "wins": wins if wins.any() else np.full_like(wins, np.nan),
+        "judge_only": mean(every, weights),
+        "labelled_only": mean(y, a),
+        "lambda": power if a.size else np.nan,
     }
+    return {name: np.float64(x) for name, x in found.items()}
+
+
+def prediction_powered_error(w: Array, judged: Array, target: Array, labelled: Array) -> float:
+    known = np.where((labelled > 0) & (w > 0), target, 0)
+    every = judged[w > 0]
+    scale = 1 + max(np.abs(known).max(initial=0), np.abs(every).max(initial=0))
+    # The state has 48 bits. With weights, sums of squares about the mean are differences; the root
+    # of one that should be zero is that of its rounding.
+    spread = np.std(every) if every.size and np.ptp(every) else 1.0
+    return 2.0**-22 * scale + 2.0**-42 * (scale / spread) ** 2
+
+
+LOW, HIGH = -1.0, 3.0
+
+
+def bounded(rng: np.random.Generator, size: int, *, low: float = LOW, high: float = HIGH) -> Arrays:
+    return {"values": rng.uniform(low, high, size).astype(np.float32)}
+
+
+BOUNDED = Inputs(
+    "bounded values",
+    draw=bounded,
+    valid=lambda values: (values >= LOW) & (values <= HIGH),
+    spoil={"values": (np.nan, np.inf, HIGH + 1e-6, LOW - 1.0)},
+    hard={
+        "ends": lambda rng, size: {"values": rng.choice(np.float32([LOW, HIGH]), size)},
+        "near the low end": partial(bounded, high=LOW + 1e-3),
+    },
+)
+
+
+def anytime(w: Array, values: Array) -> dict[str, float]:
+    """Equation 14 of Howard et al. (2021), with the variance of Hoeffding's lemma."""
+    total, value = fsum(w), mean_of(w, values)
+    alpha, deviation = 0.1, (HIGH - LOW) / 2
+    level = np.log(1 / alpha**2)
+    rho = deviation**2 * 1000 / (level + np.log(1 + level))
+    v = deviation**2 * fsum(w**2)
+    half = np.sqrt((v + rho) * np.log((v + rho) / (alpha**2 * rho))) / total if total else np.nan
+    found = {
+        "value": value,
+        "lower": np.maximum(value - half, LOW),
+        "upper": np.minimum(value + half, HIGH),
+    }
+    return {name: np.float64(x) for name, x in found.items()}
 
 
 CASES = [
     Case(
-        "bradley_terry",
-        metrics.BradleyTerry,
-        GAMES,
-        bradley_terry,
-        {"num_players": PLAYERS},
+        "anytime_interval",
+        metrics.AnytimeInterval,
+        BOUNDED,
+        anytime,
+        {"low": LOW, "high": HIGH, "confidence": 0.9},
+        # The half width is a root times a root, each within an ulp, and is at most the range.
+        ulps=4,
+        atol=lambda w, values: mean_error(w, values) + 4 * 2.0**-23 * (HIGH - LOW),
+    ),
+    Case(
+        "prediction_powered_mean",
+        metrics.PredictionPoweredMean,
+        JUDGED,
+        prediction_powered,
+        {"confidence": 0.9},
         ulps=2,
-        # The root of the oracle, where the ratings cancel.
-        atol=lambda w, **inputs: 1e-6,
-        exact=True,
+        atol=prediction_powered_error,
+        state_atol=lambda w, judged, target, labelled: (
+            2.0**-40 * fsum(w) ** 2 * (1 + np.abs(judged[w > 0]).max(initial=0)) ** 2
+        ),
     ),
 ]
