@@ -97,6 +97,7 @@ from datarax.metrics.curves.operating_points import (
     SpecificityAtSensitivity as SpecificityAtSensitivity,
 )
 from datarax.metrics.estimation.bradley_terry import BradleyTerry as BradleyTerry
+from datarax.metrics.estimation.conformal import ConformalThreshold as ConformalThreshold
 from datarax.metrics.health.activations import ActivationStats as ActivationStats
 from datarax.metrics.health.expert_load import ExpertLoad as ExpertLoad
 from datarax.metrics.health.loss_spikes import LossSpikes as LossSpikes
