@@ -98,6 +98,7 @@ from datarax.metrics.curves.operating_points import (
 )
 from datarax.metrics.estimation.anytime_interval import AnytimeInterval as AnytimeInterval
 from datarax.metrics.estimation.bradley_terry import BradleyTerry as BradleyTerry
+from datarax.metrics.estimation.conformal import ConformalThreshold as ConformalThreshold
 from datarax.metrics.estimation.prediction_powered import (
     PredictionPoweredMean as PredictionPoweredMean,
 )

@@ -1,5 +1,7 @@
-"""Ratings of players: BradleyTerry."""
+"""Ratings of players and thresholds: BradleyTerry, ConformalThreshold."""
 
+import math
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -9,7 +11,10 @@ import scipy.sparse.csgraph
 from scipy.special import expit
 
 from datarax import metrics
+from tests.helpers import fsum
+from tests.registry.aggregation import REALS
 from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.distributions import BITS, width
 
 PLAYERS = 4
 Z95 = 1.959963984540054
@@ -121,6 +126,18 @@ def bradley_terry(w: np.ndarray, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
+COVERAGE = 0.75
+
+
+def conformal(w: np.ndarray, values: np.ndarray) -> dict[str, float]:
+    """The least score at or below which the weight is (n + 1) * coverage."""
+    n = fsum(w)
+    rank = Fraction(n + 1) * Fraction(COVERAGE)
+    order = np.argsort(values, kind="stable")
+    reached = [i for i, up_to in zip(order, np.cumsum(w[order]), strict=True) if up_to >= rank]
+    return {"threshold": float(values[reached[0]]) if reached else math.inf}
+
+
 CASES = [
     Case(
         "bradley_terry",
@@ -132,5 +149,15 @@ CASES = [
         # The root of the oracle, where the ratings cancel.
         atol=lambda w, **inputs: 1e-6,
         exact=True,
+    ),
+    Case(
+        "conformal_threshold",
+        metrics.ConformalThreshold,
+        REALS,
+        conformal,
+        {"coverage": COVERAGE, "bits": BITS},
+        atol=width,
+        exact=True,
+        empty=math.inf,
     ),
 ]
