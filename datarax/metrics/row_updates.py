@@ -10,7 +10,6 @@ import numpy as np
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
-from datarax._update_context import in_update
 from datarax._xp import lax, on_host, vmap, xp
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import leaf_states, map_leaf_states
@@ -149,11 +148,10 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
     several = jax.tree.leaves(calls, is_leaf=is_call)
     unweighted = [call.metric for call in several if "weights" not in call.takes]
     terms = None
-    with in_update(checks="none"):  # wrappers update the metric with the whole batch, too
-        if adds_by_row(empty, calls):
-            terms = _terms(kept_apart(empty, calls, target.place.size), empty, target)
-        elif on_devices and unweighted and has_terms(empty, calls):
-            terms = _terms_one_by_one(empty, calls, target)
+    if adds_by_row(empty, calls):
+        terms = terms_of_rows(empty, calls, target)
+    elif on_devices and unweighted and has_terms(empty, calls):
+        terms = _terms_one_by_one(empty, calls, target)
     if terms is not None:
         return with_terms(stacked, terms, replicated_target(target))
     if on_devices and unweighted:
@@ -179,6 +177,11 @@ def adds_by_row(metric: PyTree, calls: PyTree) -> bool:
         return False
     # Rows that are grouped, for example by query, give no terms of single rows.
     return calls.by_name[1].get(calls.together or "") is None
+
+
+def terms_of_rows(empty: PyTree, call: Call, target: Target) -> Terms:
+    """The terms of an update for which `adds_by_row` holds."""
+    return _terms(kept_apart(empty, call, target.place.size), empty, target)
 
 
 def kept_apart(empty: PyTree, call: Call, rows: int) -> PyTree:
@@ -319,7 +322,10 @@ def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
 
 def element(stacked: S) -> S:
     """The empty state of one element of a stack."""
-    return jax.tree.map(lambda x: x[0], stacked).emptied()
+    # Only the shapes matter: an index would be an operation of the program for each array.
+    return jax.tree.map(
+        lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape[1:]), stacked
+    ).emptied()
 
 
 def _weighted(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
