@@ -22,6 +22,7 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.invalid_counts import with_invalid_of
 
 S = TypeVar("S", bound=State)
+Tree = TypeVar("Tree")
 
 AT_ONCE = 2**16
 """The most rows whose terms are added at a time; at most 2**16, see `Packed`."""
@@ -239,12 +240,12 @@ def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> Terms:
     return [None if each is None else joined(each) for each in terms]
 
 
-def with_terms(stacked: S, terms: Terms, target: Target) -> S:
-    """The stacked states with the terms of rows added, some of the rows at a time."""
+def with_terms(stacked: Tree, terms: Terms, target: Target) -> Tree:
+    """The stacked states of a pytree with the terms of rows added, some of the rows at a time."""
     rows = target.place.size
     step = min(AT_ONCE, max(1, MOST_REPEATED // target.replicas))
 
-    def added(stacked: S, terms: Terms, target: Target) -> S:
+    def added(stacked: Tree, terms: Terms, target: Target) -> Tree:
         return map_leaf_states(lambda states: merge_rows(states, terms, target), stacked)
 
     if rows <= step:
@@ -266,7 +267,7 @@ def with_terms(stacked: S, terms: Terms, target: Target) -> S:
     is_row = xp.arange(parts * step) < rows
     target = target._replace(place=xp.where(is_row, target.place, xp.uint32(target.places)))
 
-    def part(i: jax.Array, stacked: S) -> S:
+    def part(i: jax.Array, stacked: Tree) -> Tree:
         def taken(x: jax.Array, axis: int) -> jax.Array:
             return lax.dynamic_slice_in_dim(xp.moveaxis(x, axis, 0), i * step, step)
 
