@@ -266,7 +266,7 @@ def _product(counts: PyTree, rows: PyTree) -> Any:
     if on_host(counts, rows) and len(rows) <= _FEW_COLUMNS:
         # A library for matrices would start threads, which takes longer.
         return np.einsum("kn,nr->rk", rows, counts.astype(rows.dtype))
-    if rows.dtype != xp.float64 or len(rows) <= _FEW_COLUMNS:
+    if rows.dtype != xp.float64 or min(len(rows), counts.shape[1]) <= _FEW_COLUMNS:
         return product(rows.dtype)
     # Products of small whole numbers are exact in float32, and so are their sums.
     top = xp.max(xp.abs(rows), initial=0) * xp.max(xp.sum(counts, 0)).astype(rows.dtype)

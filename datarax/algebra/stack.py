@@ -148,19 +148,11 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
 
     def combine(self, other: PyTree) -> Self:
         if on_host(self, other):
-            return self.holding(self._merged_on_host(other.states))
+            theirs = leaf_states(other.states)
+            return self.holding(
+                map_leaf_states(lambda ours: list(map(_merged, ours, theirs)), self.states)
+            )
         return self.holding(self.map(lambda a, b: a.combine(b), other.states))
-
-    def _merged_on_host(self, others: PyTree) -> PyTree:
-        """The merged states: at once if they have terms of rows, else one by one."""
-
-        def merged(a: Leaf, b: Leaf) -> Leaf:
-            if a.by_row(1) is not None:
-                return a.combine(b)
-            return vmap(lambda a, b: a.combine(b))(a, b)
-
-        theirs = leaf_states(others)
-        return map_leaf_states(lambda ours: list(map(merged, ours, theirs)), self.states)
 
     def canonical(self) -> Self:
         return self.holding(self.map(lambda a: a.canonical()))
@@ -246,6 +238,32 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
 
         arrays = self.map(arrays_of)
         return kinds, arrays
+
+
+def merge_all(stacked: Tree) -> Tree:
+    """Merges stacked states of the host into one: neighbours in pairs, then pairs, and so on."""
+
+    def part(state: Leaf, index: int | slice) -> Leaf:
+        return jax.tree.map(lambda x: x[index], state)
+
+    def merged(state: Leaf) -> Leaf:
+        size = len(jax.tree.leaves(state)[0])
+        while size > 1:
+            odd = part(state, np.s_[size - 1 :]) if size % 2 else None
+            state = _merged(part(state, np.s_[: size - 1 : 2]), part(state, np.s_[1::2]))
+            if odd is not None:
+                state = jax.tree.map(lambda *x: np.concatenate(x), state, odd)
+            size -= size // 2
+        return part(state, 0)
+
+    return map_leaf_states(lambda states: list(map(merged, states)), stacked)
+
+
+def _merged(a: Leaf, b: Leaf) -> Leaf:
+    """Merges a stacked state with another: at once if it has terms of rows, else one by one."""
+    if a.by_row(1) is not None:
+        return a.combine(b)
+    return vmap(lambda a, b: a.combine(b))(a, b)
 
 
 @shared

@@ -39,7 +39,7 @@ from datarax.metrics.reading import (
     unusable,
 )
 from datarax.metrics.routing import Outputs, Route, arguments_of, refuse_unknown_arguments
-from datarax.metrics.row_updates import updated_at
+from datarax.metrics.row_updates import adds_by_row, updated_at
 from datarax.numerics.double_float import DoubleFloat
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -283,6 +283,10 @@ class Metric(State):
         Every array of `self` has a leading axis of `target.size`.
         """
         return updated_at(self, calls, target)
+
+    def adds_rows(self, calls: PyTree) -> bool:
+        """True if all that `apply_at` does with these calls is to add terms of single rows."""
+        return type(self).apply_at is Metric.apply_at and adds_by_row(self, calls)
 
     def adds_by_row(self) -> bool:
         """True if `terms_by_row` holds of the metric, or of the statistic that it only updates."""

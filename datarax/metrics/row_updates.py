@@ -10,7 +10,6 @@ import numpy as np
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
-from datarax._update_context import in_update
 from datarax._xp import lax, on_host, vmap, xp
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import leaf_states, map_leaf_states
@@ -23,6 +22,7 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.invalid_counts import with_invalid_of
 
 S = TypeVar("S", bound=State)
+Tree = TypeVar("Tree")
 
 AT_ONCE = 2**16
 """The most rows whose terms are added at a time; at most 2**16, see `Packed`."""
@@ -149,11 +149,10 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
     several = jax.tree.leaves(calls, is_leaf=is_call)
     unweighted = [call.metric for call in several if "weights" not in call.takes]
     terms = None
-    with in_update(checks="none"):  # wrappers update the metric with the whole batch, too
-        if adds_by_row(empty, calls):
-            terms = _terms(kept_apart(empty, calls, target.place.size), empty, target)
-        elif on_devices and unweighted and has_terms(empty, calls):
-            terms = _terms_one_by_one(empty, calls, target)
+    if adds_by_row(empty, calls):
+        terms = terms_of_rows(empty, calls, target)
+    elif on_devices and unweighted and has_terms(empty, calls):
+        terms = _terms_one_by_one(empty, calls, target)
     if terms is not None:
         return with_terms(stacked, terms, replicated_target(target))
     if on_devices and unweighted:
@@ -179,6 +178,11 @@ def adds_by_row(metric: PyTree, calls: PyTree) -> bool:
         return False
     # Rows that are grouped, for example by query, give no terms of single rows.
     return calls.by_name[1].get(calls.together or "") is None
+
+
+def terms_of_rows(empty: PyTree, call: Call, target: Target) -> Terms:
+    """The terms of an update for which `adds_by_row` holds."""
+    return _terms(kept_apart(empty, call, target.place.size), empty, target)
 
 
 def kept_apart(empty: PyTree, call: Call, rows: int) -> PyTree:
@@ -236,12 +240,12 @@ def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> Terms:
     return [None if each is None else joined(each) for each in terms]
 
 
-def with_terms(stacked: S, terms: Terms, target: Target) -> S:
-    """The stacked states with the terms of rows added, some of the rows at a time."""
+def with_terms(stacked: Tree, terms: Terms, target: Target) -> Tree:
+    """The stacked states of a pytree with the terms of rows added, some of the rows at a time."""
     rows = target.place.size
     step = min(AT_ONCE, max(1, MOST_REPEATED // target.replicas))
 
-    def added(stacked: S, terms: Terms, target: Target) -> S:
+    def added(stacked: Tree, terms: Terms, target: Target) -> Tree:
         return map_leaf_states(lambda states: merge_rows(states, terms, target), stacked)
 
     if rows <= step:
@@ -263,7 +267,7 @@ def with_terms(stacked: S, terms: Terms, target: Target) -> S:
     is_row = xp.arange(parts * step) < rows
     target = target._replace(place=xp.where(is_row, target.place, xp.uint32(target.places)))
 
-    def part(i: jax.Array, stacked: S) -> S:
+    def part(i: jax.Array, stacked: Tree) -> Tree:
         def taken(x: jax.Array, axis: int) -> jax.Array:
             return lax.dynamic_slice_in_dim(xp.moveaxis(x, axis, 0), i * step, step)
 
@@ -319,7 +323,10 @@ def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
 
 def element(stacked: S) -> S:
     """The empty state of one element of a stack."""
-    return jax.tree.map(lambda x: x[0], stacked).emptied()
+    # Only the shapes matter: an index would be an operation of the program for each array.
+    return jax.tree.map(
+        lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape[1:]), stacked
+    ).emptied()
 
 
 def _weighted(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:

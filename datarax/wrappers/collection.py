@@ -25,6 +25,13 @@ from datarax.metrics.call import is_call
 from datarax.metrics.given import GivenNumbers, Reader
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
+from datarax.metrics.row_updates import (
+    Terms,
+    element,
+    replicated_target,
+    terms_of_rows,
+    with_terms,
+)
 from datarax.wrappers.member_stacks import (
     Change,
     Given,
@@ -36,6 +43,8 @@ from datarax.wrappers.member_stacks import (
 )
 from datarax.wrappers.wrapper import checked_metric, reading_of
 
+_MOST_TOGETHER = 64
+"""The most numbers of a state whose terms are added together with those of other members."""
 Slots = list[list[PyTree]]
 """For each part of a collection, its states, as any pytrees with their arrays."""
 
@@ -414,7 +423,30 @@ class Collection(Metric):
         return self._changed(calls, lambda metric, call: metric.apply(call))
 
     def apply_at(self, calls: tuple[PyTree, ...], target: Target) -> Self:
-        return self._each_changed(calls, lambda metric, call: metric.apply_at(call, target), 1)
+        # Terms of rows are added to small states of all members at once: see `merge_rows`.
+        waiting: list[Metric] = []
+        terms: Terms = []
+
+        def change(metric: Metric, call: PyTree) -> PyTree:
+            empty = element(metric)
+            size = sum(x.size for x in jax.tree.leaves(empty))
+            if not is_call(call) or size > _MOST_TOGETHER or not empty.adds_rows(call):
+                return metric.apply_at(call, target)
+            terms.extend(terms_of_rows(empty, call, target))
+            waiting.append(metric)
+            return None
+
+        slots = self._states_changed(calls, change, 1)
+        added = iter(with_terms(waiting, terms, replicated_target(target)) if waiting else [])
+        return self._with_slots([[next(added) if x is None else x for x in y] for y in slots], 1)
+
+    def adds_rows(self, calls: tuple[PyTree, ...]) -> bool:
+        given = [each for part in self._by_part(calls) for each in part]
+        metrics = [each for part in self.emptied()._slots() for each in part]
+        return all(
+            each.given is not None and each.of(metric).adds_rows(each.given)
+            for each, metric in zip(given, metrics, strict=True)
+        )
 
     def _changed(self, given: Sequence[PyTree], change: Change) -> Self:
         """The collection with each state changed by what it is given; None leaves it as it is."""

@@ -23,7 +23,7 @@ from datarax.metrics.call import Call, with_empty_rows
 from datarax.metrics.routing import naming
 
 Arrays = list[jax.Array]
-Change = Callable[[Metric, PyTree], Metric]
+Change = Callable[[Metric, PyTree], PyTree]
 """An update of a metric with what it is given: its `Call`, or a dict of arguments."""
 
 MOST_CELLS = 2**10

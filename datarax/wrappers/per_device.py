@@ -27,6 +27,7 @@ from datarax.algebra.donated import refuse_donated, unless_donated
 from datarax.algebra.fields import state
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.replication import counted_once
+from datarax.algebra.stack import merge_all
 from datarax.algebra.state import walk
 from datarax.algebra.state_dicts import Parts
 from datarax.distributed.collectives import AxisName
@@ -162,8 +163,7 @@ class PerDevice(Metric):
         self.axis_names: tuple[str, ...] = names
         if moves:
             metric = metric._leaving_for(mesh)
-        empty = metric.emptied()
-        self.copies = self._replicate(empty, None if metric.is_untouched else metric)
+        self.copies = self._replicate(metric)
 
     def __getitem__(self, name: str) -> Self:
         return self.with_parts({"copies": self._collection()[name]})
@@ -323,12 +323,7 @@ class PerDevice(Metric):
                 )
             return self.sync()
         with np.errstate(all="ignore"):  # on devices, NaN and infinity give no warnings either
-            copies = fetched(self.copies)
-            each = [jax.tree.map(lambda x, i=i: x[i], copies) for i in range(self.device_count)]
-            while len(each) > 1:  # neighbours in pairs, as on the devices
-                odd = each[-1:] if len(each) % 2 else []
-                each = [a.combine(b) for a, b in zip(each[::2], each[1::2], strict=False)] + odd
-            return each[0]
+            return merge_all(fetched(self.copies))  # in pairs, as on the devices
 
     def readers(self) -> list[Reader]:
         return self.copies.readers()
@@ -361,7 +356,7 @@ class PerDevice(Metric):
         # Errors name the class of the metric that was saved, which is the plain one.
         outermost = where == type(self).__name__
         loaded = empty.loaded(saved, type(empty).__name__ if outermost else where)
-        return self.with_parts({"copies": self._replicate(loaded.emptied(), loaded)})
+        return self.with_parts({"copies": self._replicate(loaded)})
 
     # It is pickled as a plain metric, and the ids of the devices of the mesh.
 
@@ -390,8 +385,7 @@ class PerDevice(Metric):
         plain: Metric = attributes["copies"]
         vars(self).update(attributes)
         vars(self)["mesh"] = Mesh(devices, axis_names, axis_types=axis_types)
-        copies = self._replicate(plain.emptied(), None if plain.is_untouched else plain)
-        super().__setstate__({"copies": copies})
+        super().__setstate__({"copies": self._replicate(plain)})
 
     def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_parts({"copies": self.copies.from_outputs(**outputs)})
@@ -436,11 +430,11 @@ class PerDevice(Metric):
             axis_names={*self.axis_names, *explicit_axes(self.mesh)},
         )
 
-    def _replicate(self, empty: Metric, metric: Metric | None) -> Metric:
-        """Copies for all devices: what `metric` holds, if it is not empty, is on the first only."""
+    def _replicate(self, metric: Metric) -> Metric:
+        """Copies for all devices: what `metric` holds is on the first only."""
         if not is_traced(metric):
-            first = fetched(empty if metric is None else metric)
-            held = (x.tobytes() for x in jax.tree.leaves(metric and first))
+            first = fetched(metric)
+            held = (x.tobytes() for x in jax.tree.leaves(first))
             if not is_same_everywhere(held, self.mesh.devices.flatten().tolist()):
                 raise NotAddressableError(
                     f"per_device({type(first).__name__}): the processes hold different states, of "
@@ -451,14 +445,13 @@ class PerDevice(Metric):
             others = [empty] * (self.device_count - 1)
             return self._on_devices(jax.tree.map(lambda *x: np.stack(x), first, *others))
 
-        def local(*given: Metric) -> Metric:
-            return _stacked(*(counted_once(each, self.axis_names) for each in given or (empty,)))
+        def local(metric: Metric) -> Metric:
+            return _stacked(counted_once(metric, self.axis_names))
 
         # Under a trace, values are unknown: devices other than the first are chosen by
         # `counted_once`, inside `shard_map`.
-        given = () if metric is None else (metric,)
-        given = jax.device_put(given, NamedSharding(self.mesh, P()))
-        return jax.jit(self._mapped(local, in_specs=P()))(*given)
+        metric = jax.device_put(metric, NamedSharding(self.mesh, P()))
+        return jax.jit(self._mapped(local, in_specs=P()))(metric)
 
     def _placed(self, x: jax.Array, rows: bool) -> jax.Array:
         """`x` on the devices of the mesh, as `shard_map` expects it: sharded by rows, or whole."""

@@ -12,7 +12,8 @@ import numpy as np
 from datarax._checks import is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
-from datarax._xp import xp
+from datarax._update_context import update_context
+from datarax._xp import is_traced, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.row_merge import Target, merge_rows
 from datarax.algebra.stack import Stack
@@ -22,6 +23,7 @@ from datarax.metrics.reading import Presented, Reading, is_wide
 from datarax.metrics.row_updates import by_elements, counted_rows, rows_of
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
+from datarax.wrappers.member_stacks import MOST_CELLS
 from datarax.wrappers.wrapper import WithArgument, each_updated, prefixed
 
 # What `results` has beside the slices.
@@ -136,13 +138,39 @@ class Sliced(WithArgument):
 
     def _apply(self, calls: PyTree) -> Self:
         given = self._given(calls)
-        if given.slices.ndim > 1:
-            target = Target(xp.zeros(len(given.slices), xp.uint32), 1).tagged(given.slices)
+        unknown, mask = self.unknown.update(given.unknown), given.slices
+        if mask.ndim > 1:
+            target = Target(xp.zeros(len(mask), xp.uint32), 1)
+            if self._is_one_more(given):
+                every = xp.ones((len(mask), 1), xp.bool_)
+                both = jax.tree.map(
+                    lambda x, y: xp.concatenate([xp.asarray(x)[None], y]),
+                    self.metric,
+                    self.slices.states,
+                )
+                both = both.apply_at(given.calls, target.tagged(xp.concatenate([every, mask], 1)))
+                metric, states = (jax.tree.map(lambda x, i=i: x[i], both) for i in (0, np.s_[1:]))
+                slices = self.slices.holding(states)
+                return self.with_parts({"metric": metric, "slices": slices, "unknown": unknown})
+            target = target.tagged(mask)
         else:
-            target = Target(given.slices, self.num_slices)
+            target = Target(mask, self.num_slices)
         slices = each_updated(self.slices, given.by_id, target)
-        metric, unknown = self.metric.apply(given.calls), self.unknown.update(given.unknown)
+        metric = self.metric.apply(given.calls)
         return self.with_parts({"metric": metric, "slices": slices, "unknown": unknown})
+
+    def _is_one_more(self, given: "_Given") -> bool:
+        """True if all data is updated as one more slice, of all rows.
+
+        So it is in a program that adds terms of rows to small states. A program that is compiled
+        for a call checks the arguments of an update of all data.
+        """
+        if given.calls is not given.by_id or not is_traced((self, given)):
+            return False
+        same = jax.tree.structure(self.metric) == jax.tree.structure(self.slices.states)
+        is_small = sum(x.size for x in jax.tree.leaves(self.metric)) <= MOST_CELLS
+        checks = update_context.get().recorder is not None
+        return same and is_small and not checks and self.metric.adds_rows(given.calls)
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         # The places of an outer slicing, each with the slices of this one.

@@ -8,6 +8,7 @@ import jax
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
+from datarax._update_context import in_update
 from datarax.algebra.fields import field, shown_fields, state
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import map_leaf_states
@@ -242,7 +243,8 @@ def checked_metric(metric: Metric, caller: str) -> Metric:
 
 def each_updated(stack: Stack, calls: PyTree, target: Target) -> Stack:
     """The stack of a wrapper, with each state updated with its rows of a batch."""
-    return stack.holding(stack.states.apply_at(calls, target))
+    with in_update(checks="none"):  # wrappers update the metric with the whole batch, too
+        return stack.holding(stack.states.apply_at(calls, target))
 
 
 def prefixed(parts: Iterable[tuple[str, Mapping[str, PyTree]]]) -> dict[str, PyTree]:
