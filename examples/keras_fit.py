@@ -30,7 +30,12 @@ model.compile(
 )
 others = x[TRAINING:], y[TRAINING:], weights[TRAINING:]
 history = model.fit(
-    x[:TRAINING], y[:TRAINING], epochs=6, batch_size=BATCH, validation_data=others, verbose=0
+    x[:TRAINING],
+    y[:TRAINING],
+    epochs=6,
+    batch_size=BATCH,
+    validation_data=others,
+    verbose=0,  # pyright: ignore[reportArgumentType]
 )
 for name in ("keras-auc", "auc", "f1", "mean-score"):
     print(f"{name} {history.history[f'val_{name}'][-1]:.6f}")

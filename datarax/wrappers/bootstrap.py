@@ -95,7 +95,7 @@ class Resampled(WithArgument):
     """How many rows there were without an index."""
 
     @property
-    def own(self) -> str:
+    def own(self) -> str | None:
         return INDEX
 
     def configure(self, metric: Metric, replicas: int, seed: int, confidence: float) -> None:

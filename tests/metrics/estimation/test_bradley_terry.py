@@ -10,7 +10,7 @@ from scipy.special import expit
 
 import datarax
 from datarax.metrics import BradleyTerry
-from tests.registry.estimation import fit
+from tests.registry.ratings import fit
 
 
 def of_wins(wins, **config):

@@ -16,6 +16,7 @@ from datarax.metrics import ConformalThreshold
 def test_it_is_the_score_of_the_rank_of_the_definition(coverage, rng):
     # The coverage as it is written: 0.9 of 10 is 9, and not a little more.
     share = Fraction(str(coverage))
+    metric, want = ConformalThreshold(coverage), math.inf
     for n in range(1, 121):
         scores = rng.permutation(n).astype(np.float32)
         rank = math.ceil((n + 1) * share)
