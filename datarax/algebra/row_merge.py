@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from datarax._typing import PyTree
-from datarax._xp import at, lax, on_host, xp
+from datarax._xp import all_finite, at, lax, on_host, xp
 from datarax.algebra.pytrees import Leaf
 from datarax.distributed.merge_ops import worst
 from datarax.numerics.double_float import DoubleFloat, concatenate, is_one
@@ -95,7 +95,7 @@ class Target(NamedTuple):
             return _product(xp.where((self.place == 0)[:, None], self.counts, 0), x)
         counts = self.counts.T[None]
         if how == "sum":
-            repeated = x[:, None] * counts.astype(x.dtype)
+            repeated = _repeated(x[:, None], counts)
         else:
             repeated = xp.where(counts > 0, x[:, None], worst("max", x.dtype))
         # (K, replicas, rows) is folded to (places, K, replicas).
@@ -263,12 +263,29 @@ def _product(counts: PyTree, rows: PyTree) -> Any:
         a, b = rows.astype(dtype), counts.astype(dtype)
         return xp.matmul(a, b, precision=lax.Precision.HIGHEST).T.astype(rows.dtype)
 
-    if on_host(counts, rows) and len(rows) <= _FEW_COLUMNS:
+    def finite_product() -> jax.Array:
+        if rows.dtype != xp.float64 or min(len(rows), counts.shape[1]) <= _FEW_COLUMNS:
+            return product(rows.dtype)
+        # Products of small whole numbers are exact in float32, and so are their sums.
+        top = xp.max(xp.abs(rows), initial=0) * xp.max(xp.sum(counts, 0)).astype(rows.dtype)
+        fits = (top < 2**24) & xp.all(rows == xp.round(rows))
+        return lax.cond(fits, lambda: product(xp.float32), lambda: product(xp.float64))
+
+    def added(rows: PyTree) -> Any:
+        return xp.sum(_repeated(rows[None], counts.T[:, None]), -1, dtype=rows.dtype)
+
+    if not on_host(counts, rows):
+        if not xp.issubdtype(rows.dtype, xp.floating):
+            return product(rows.dtype)
+        return lax.cond(xp.all(xp.isfinite(rows)), finite_product, lambda: added(rows))
+    if not all_finite(rows):
+        return np.concatenate([added(row[None]) for row in rows], 1)
+    if len(rows) <= _FEW_COLUMNS:
         # A library for matrices would start threads, which takes longer.
         return np.einsum("kn,nr->rk", rows, counts.astype(rows.dtype))
-    if rows.dtype != xp.float64 or min(len(rows), counts.shape[1]) <= _FEW_COLUMNS:
-        return product(rows.dtype)
-    # Products of small whole numbers are exact in float32, and so are their sums.
-    top = xp.max(xp.abs(rows), initial=0) * xp.max(xp.sum(counts, 0)).astype(rows.dtype)
-    fits = (top < 2**24) & xp.all(rows == xp.round(rows))
-    return lax.cond(fits, lambda: product(xp.float32), lambda: product(xp.float64))
+    return finite_product()
+
+
+def _repeated(rows: PyTree, counts: PyTree) -> Any:
+    """The rows as often as they count; 0 for those that do not, also where they are infinite."""
+    return xp.where(counts > 0, rows * counts.astype(rows.dtype), rows.dtype.type(0))

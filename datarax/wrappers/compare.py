@@ -97,7 +97,7 @@ class Compare(Resampled):
         >>> compared = Compare(Accuracy(num_classes=3), method="formula")
         >>> compared = compared.update(preds_a[:30], preds_b[:30], target[:30])
         >>> print({name: round(x, 3) for name, x in compared.results().items()})
-        {'a': 0.8, 'b': 0.933, 'difference': 0.133, 'lower': 0.01, 'p_value': 0.034, 'upper': 0.257}
+        {'a': 0.8, 'b': 0.933, 'difference': 0.133, 'lower': 0.01, 'p_value': 0.035, 'upper': 0.257}
     """
 
     method: Literal["bootstrap", "formula"]

@@ -379,6 +379,32 @@ def test_slices_that_overlap_on_devices(rng):
             np.testing.assert_allclose(results[str(i)][name], value, rtol=1e-5)
 
 
+@pytest.mark.parametrize("number", [3, 40])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_infinite_loss_counts_in_its_own_slices_only(compiled, number, rng):
+    rows = 24
+    preds, target = rng.normal(size=(rows, 4)).astype(np.float32), np.arange(rows) % 4
+    preds[5, target[5]] = -np.inf  # the loss of this row is infinite
+    tags, domain = rng.random((rows, number)) < 0.5, np.arange(rows, dtype=np.int32) % 2
+    tags[5, 0], tags[5, 1] = True, False
+    sizes = rng.integers(1, 5, rows).astype(np.int32)
+    metric = metrics.BitsPerByte()
+    nested = Sliced(Sliced(metric, number, by="tags"), 2, by="domain")
+    sliced = datarax.Collection({"tags": Sliced(metric, number, by="tags"), "both": nested})
+
+    def updated(*given):
+        names = "preds", "target", "num_bytes", "tags", "domain"
+        return sliced.update(**dict(zip(names, given, strict=True)))
+
+    given = preds, target, sizes, tags, domain
+    results = (jax.jit(updated) if compiled else updated)(*given).results()
+    assert results["tags/0"] == results["both/1/0"] == np.inf
+    for i in range(number):
+        for name, mask in ((f"tags/{i}", tags[:, i]), (f"both/1/{i}", tags[:, i] & (domain == 1))):
+            want = metric.update(preds[mask], target[mask], num_bytes=sizes[mask]).results()
+            np.testing.assert_allclose(results[name], want, rtol=1e-5)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_each_token_has_its_slice(compiled, rng):
     shape, vocabulary = (6, 5), 7

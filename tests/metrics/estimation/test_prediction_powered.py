@@ -126,7 +126,9 @@ def test_slices(rng):
 def test_misuse():
     x = np.ones(4, np.float32)
     for confidence in (95, 0, 1.0, "0.9", True):
-        with pytest.raises(MetricInputError, match=r"confidence=.*(between 0 and 1|expected a number)"):
+        with pytest.raises(
+            MetricInputError, match=r"confidence=.*(between 0 and 1|expected a number)"
+        ):
             PredictionPoweredMean(confidence=confidence)
     with pytest.raises(MetricTypeError, match="labelled has dtype float32; expected booleans"):
         seen(x, x, x)
