@@ -41,6 +41,7 @@ from datarax.metrics.reading import (
 from datarax.metrics.routing import Outputs, Route, arguments_of, refuse_unknown_arguments
 from datarax.metrics.row_updates import adds_by_row, updated_at
 from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaled_double import ScaledDouble
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -350,6 +351,14 @@ class Metric(State):
         They have the shape of the value. None for other metrics.
         """
         return None
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        if not self.weights_repeat:
+            raise MetricTypeError(
+                f"a {type(self).__name__} cannot be multiplied by a factor: each row is one "
+                f"observation, whatever its weight, so its data cannot lose weight with time"
+            )
+        return super().weighted_by(factor)
 
     def sampling_variance(self) -> jax.Array | None:
         """The variance of the value over data sets of this size, if the state gives it.

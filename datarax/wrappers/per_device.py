@@ -434,7 +434,9 @@ class PerDevice(Metric):
         """Copies for all devices: what `metric` holds is on the first only."""
         if not is_traced(metric):
             first = fetched(metric)
-            held = (x.tobytes() for x in jax.tree.leaves(first))
+            # Empty ones are compared when they meet: that error says what differs.
+            leaves = [] if metric.is_untouched else jax.tree.leaves(first)
+            held = (x.tobytes() for x in leaves)
             if not is_same_everywhere(held, self.mesh.devices.flatten().tolist()):
                 raise NotAddressableError(
                     f"per_device({type(first).__name__}): the processes hold different states, of "

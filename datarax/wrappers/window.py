@@ -258,7 +258,7 @@ class Decayed(_OverUpdates):
 
     Args:
         metric: a metric or a collection, without data. Not one that keeps examples, has sums of
-            integers, or counts updates itself.
+            integers, counts updates itself, or has `weights_repeat = False`.
         half_life: the number of updates after which data has half of its weight; need not be whole.
 
     Raises:
