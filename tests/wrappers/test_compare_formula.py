@@ -28,7 +28,7 @@ def paired_error(a, b, c, d, cluster=None):
 
 def drawn(rng, rows=300):
     cluster = rng.integers(0, CELLS, rows).astype(np.int32)
-    common = rng.normal(size=CELLS)[cluster] + 100 + rng.normal(size=rows)
+    common = rng.normal(size=CELLS)[cluster] + 2 + rng.normal(size=rows)
     return {
         "values_a": (common + rng.normal(0, 0.3, rows)).astype(np.float32),
         "values_b": (common + rng.normal(0.05, 0.3, rows)).astype(np.float32),
