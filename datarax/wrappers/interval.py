@@ -78,8 +78,11 @@ class Interval(WithArgument):
     it is 0, as the number of clusters.
 
     For `AUROC` and `Gini` the standard error is that of DeLong, from the bins: it needs no state of
-    its own. There a weight counts as repetitions. It is NaN, with a warning, where all positives
-    score above all negatives, or all below.
+    its own. There a weight counts as repetitions, so fractional weights give a wrong standard error.
+    It is NaN, with a warning, where all positives score above all negatives, or all below.
+
+    Inside `jit`, and without `clusters`, squares have the precision of floats: with weights that
+    differ, subtract a constant from values that are a thousand times their spread.
 
     Args:
         metric: a metric without data that is a ratio of two sums: `Mean`, `Ratio`, losses such as
