@@ -78,7 +78,7 @@ class Interval(WithArgument):
     it is 0, as the number of clusters.
 
     For `AUROC` and `Gini` the standard error is that of DeLong, from the bins: it needs no state of
-    its own. There a weight counts as repetitions, so fractional weights give a wrong standard error.
+    its own. There a weight counts as repetitions, so fractional weights give a wrong error.
     It is NaN, with a warning, where all positives score above all negatives, or all below.
 
     Inside `jit`, and without `clusters`, squares have the precision of floats: with weights that
