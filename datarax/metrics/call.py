@@ -42,6 +42,11 @@ class Call:
         return (), dict(zip(self.takes, self.args, strict=False)) | self.kwargs
 
     @property
+    def grouped(self) -> bool:
+        """True if the argument `together` is given, so that terms are of groups of rows."""
+        return self.by_name[1].get(self.together or "") is not None
+
+    @property
     def unweighted(self) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
         """The arguments as `by_name` has them, without the weights."""
         args, kwargs = self.by_name

@@ -177,7 +177,7 @@ def adds_by_row(metric: PyTree, calls: PyTree) -> bool:
     if not has_terms(metric, calls) or not metric.adds_by_row():
         return False
     # Rows that are grouped, for example by query, give no terms of single rows.
-    return calls.by_name[1].get(calls.together or "") is None
+    return not calls.grouped
 
 
 def terms_of_rows(empty: PyTree, call: Call, target: Target) -> Terms:

@@ -9,6 +9,7 @@ from datarax._xp import vmap, xp
 from datarax.algebra.fields import state
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.row_merge import Target
+from datarax.algebra.stack import Stack
 from datarax.algebra.state import State
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call
@@ -130,7 +131,14 @@ def not_negative(x: DoubleFloat) -> DoubleFloat:
 
 
 def terms_of_rows(empty: Metric, call: Call, rows: int) -> PyTree:
-    """The numerator and the denominator of each row, each with a leading axis of rows."""
+    """The numerator and the denominator of each row, each with a leading axis of rows.
+
+    Those of a group of rows, such as a query, stand at its first row; the others have zeros.
+    """
+    if rows and call.grouped:
+        stack = Stack.of(empty, rows)
+        each = Target(xp.arange(rows, dtype=xp.uint32), rows)
+        return stack.holding(stack.states.apply_at(call, each)).map(lambda one: one.as_ratio())
     if rows and adds_by_row(empty, call):
         terms = kept_apart(empty, call, rows)
         terms = map_leaf_states(lambda states: [each.as_state() for each in states], terms)

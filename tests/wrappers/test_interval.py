@@ -108,6 +108,37 @@ def test_rows_are_the_observations(rng):
     np.testing.assert_allclose(results["std_error"], want, rtol=1e-4)
 
 
+@pytest.mark.parametrize("metric", [metrics.NDCG(), metrics.MRR(), metrics.HitRate(k=2)], ids=repr)
+def test_documents_in_rows_of_their_own_are_observations_by_query(metric, rng):
+    """With `query`, the score of a query depends on several rows, and it is one observation."""
+    queries, depth = 40, 5
+    scores, other = rng.random((2, queries, depth))
+    target, cluster = rng.integers(0, 2, scores.shape), np.arange(queries) // 4
+    order = rng.permutation(scores.size)
+    query = np.repeat(np.arange(queries), depth)[order]
+    flat, relevant = scores.ravel()[order], target.ravel()[order]
+
+    def check(got, expected):
+        assert expected["std_error" if "std_error" in expected else "upper"] > 0
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, expected)
+
+    whole = Interval(metric).update(scores, target).results()
+    check(Interval(metric).update(flat, relevant, query=query).results(), whole)
+    folded = jax.jit(lambda *x: Interval(metric).update(x[0], x[1], query=x[2]))
+    check(folded(flat, relevant, query).results(), whole)
+    clustered = Interval(metric, clusters=16)
+    check(
+        clustered.update(flat, relevant, query=query, cluster=cluster[query]).results(),
+        clustered.update(scores, target, cluster=cluster).results(),
+    )
+    compare = datarax.Compare(metric, method="formula")
+    pair = {"preds_a": flat, "preds_b": other.ravel()[order], "target": relevant}
+    check(
+        compare.update(**pair, query=query).results(),
+        compare.update(preds_a=scores, preds_b=other, target=target).results(),
+    )
+
+
 def test_it_covers(rng):
     trials, size, p = 2000, 60, 0.93
     hits = (rng.uniform(size=(trials, size)) < p).astype(np.int32)
