@@ -95,7 +95,9 @@ def test_the_wheel_holds_the_package_alone(built):
         entries = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode()
     package = {name for name in names if name.startswith("datarax/")}
     modules = {path.relative_to(PACKAGE.parent).as_posix() for path in MODULES.values()}
-    report = {f"datarax/evaluation/report.{kind}" for kind in ("css", "html", "js")}
+    pages = {"report.css", "report.js"}
+    pages |= {f"{name}.html" for name in ("page", "macros", "report", "comparison")}
+    report = {f"datarax/evaluation/{name}" for name in pages}
     assert package == modules | report | {"datarax/py.typed"}
     assert {name.partition("/")[0] for name in names - package} == {f"{NAME}.dist-info"}
     assert f"{NAME}.dist-info/licenses/LICENSE" in names

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from datarax._numbers import justified, known_decimals, number, outward
 from datarax.cli.one_line import encodable, printable
+from datarax.evaluation.html_tables import VERDICTS
 
 # A terminal shows this many rows of a table, and letters of a name; the report shows all.
 MOST_CLASSES = 20
@@ -92,6 +93,7 @@ def metrics_table(summary: Summary) -> Table:
 def comparison_table(summary: Summary) -> Table:
     """The values of two models, and their differences."""
     table = _table("metric")
+    table.collapse_padding = True  # six columns of numbers fit a terminal of 80
     _add(table, "a")
     _add(table, "b")
     _add(table, "b - a", style="bold")
@@ -113,13 +115,8 @@ def _interval_name(summary: Summary) -> str:
 def _verdict(row: Mapping[str, Any]) -> Text:
     if row["lower"] is None:
         return Text("no interval", style="dim")
-    if not row["excludes_zero"]:
-        return Text("0 is within", style="dim")
-    if row["better"] is None:  # neither high nor low values are good, as of a bias
-        return Text("differs")
-    # The difference is b - a, and zero is not within the interval.
-    better = (row["difference"] > 0) == (row["better"] == "higher")
-    return Text("b is better", style="green") if better else Text("a is better", style="red")
+    style = {"a": "red", "b": "green", None: "dim"}
+    return Text(VERDICTS[row["winner"]], style=style.get(row["winner"], ""))
 
 
 def _classes_table(by_class: Mapping[str, Any]) -> Table:

@@ -48,16 +48,8 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "sources", type=a_path, nargs="+", metavar="FILE", help="files, folders, or globs in quotes"
     )
     _add_columns(evaluate)
-    evaluate.add_argument(
-        "--slice-by",
-        action="append",
-        default=[],
-        metavar="COLUMN[=V,V]",
-        help="also give the metrics for each value of this column: of the values after '=', else "
-        "of the 100 most frequent; may be repeated",
-    )
-    # Zero gives no intervals.
-    draws = "give intervals, from N resamplings of the rows: 200 or more"
+    _add_slices(evaluate)
+    draws = "intervals of metrics without a formula, from N resamplings of the rows: 200 or more"
     add_integer(evaluate.add_argument, "--bootstrap", 0, 10_000, draws, default=0)
     _add_output(evaluate, "metrics.json, report.html, pictures, and the state to resume from")
     evaluate.add_argument(
@@ -81,10 +73,11 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     compare.add_argument(
         "--key", metavar="COLUMN", help="column that must agree in both files, row by row"
     )
+    _add_slices(compare)
     # Zero is refused: a comparison is about intervals. One resampling has no spread.
-    draws = "how many resamplings of the rows (default: 200)"
+    draws = "how many resamplings of the rows, for metrics without a formula (default: 200)"
     add_integer(compare.add_argument, "--bootstrap", 2, 10_000, draws, default=200)
-    _add_output(compare, "metrics.json and the state to resume from")
+    _add_output(compare, "metrics.json, comparison.html, and the state to resume from")
     _add_running(compare)
 
     merge = _command(
@@ -184,6 +177,23 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
         default="propagate",
         help="what NaN, infinite values and labels out of range do: make the result NaN (default), "
         "be left out, or end the command",
+    )
+
+
+def _add_slices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--slice-by",
+        action="append",
+        default=[],
+        metavar="COLUMN[=V,V]",
+        help="also give the metrics for each value of this column: of the values after '=', else "
+        "of the 100 most frequent; may be repeated",
+    )
+    parser.add_argument(
+        "--cluster-by",
+        metavar="COLUMN",
+        help="rows with one value of this column, such as the questions on one text, are one "
+        "observation in all intervals",
     )
 
 

@@ -29,24 +29,29 @@ from datarax.cli import console_tables
 from datarax.cli.console_tables import Summary
 from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
-from datarax.evaluation.assembly import assembled, without_interval, without_slices
+from datarax.evaluation.assembly import (
+    assembled,
+    without_formula,
+    without_interval,
+    without_slices,
+)
 from datarax.evaluation.columns import Encoded, Names
+from datarax.evaluation.comparison_summary import comparison_of
 from datarax.evaluation.encoding import Configuration, Slicing, Value
 from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import FileFold
 from datarax.evaluation.outcome import (
     PARTIAL,
     STATE,
-    SUMMARY,
     Outcome,
-    as_json,
+    comparison_files,
     files_of,
     merged,
     resumed,
     save_state,
     write_outcome,
 )
-from datarax.evaluation.outcome_summary import compared_rows, head_of, plain, summary_of
+from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import held
 from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
 from datarax.evaluation.partial_state import Folding, Merging, packed
@@ -54,6 +59,7 @@ from datarax.evaluation.planning import Files, planned
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import Outputs
 from datarax.evaluation.tasks import imported
+from datarax.wrappers.clusters import CLUSTER
 
 SECONDS_BETWEEN_SAVES = 2.0  # at least
 
@@ -99,12 +105,19 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
 
 
 def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
-    left_out = (
-        (without_interval, "has no interval: its state is too large to hold for each draw"),
-        (without_slices, "is not sliced: its state is too large to hold for each slice"),
-    )
-    found = [f"{name} {what}" for which, what in left_out for name in which(outcome.config)]
-    return summary_of(outcome, __version__) | {"notes": [*found, *notes]}
+    return summary_of(outcome, __version__) | {"notes": [*_left_out(outcome.config), *notes]}
+
+
+def _left_out(config: Configuration) -> list[str]:
+    """Says which metrics have no interval, and which no slices, and why."""
+    reasons = {
+        "no formula for an interval: --bootstrap 200 draws one": without_formula(config),
+        "no interval: no formula, and a state too large to hold for each draw": without_interval(
+            config
+        ),
+        "no slices: a state too large to hold for each slice": without_slices(config),
+    }
+    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -142,32 +155,14 @@ def _comparison(args: argparse.Namespace) -> _Evaluation:
         fresh,
         FileFold(fresh.metric, folding, parts, files),
         partial(_compared_summary, args),
-        lambda outcome, summary: {SUMMARY: as_json(summary)},
+        comparison_files,
     )
 
 
 def _compared_summary(args: argparse.Namespace, outcome: Outcome, notes: Sequence[str]) -> Summary:
-    excluded = [
-        {
-            "reason": f"no value in column {column!r} of {model}",
-            "where": column,
-            "rows": rows,
-            "effect": "left out of both",
-        }
-        # The key has the model before the column: "a:score".
-        for key, rows in outcome.excluded.items()
-        for model, _, column in [key.partition(":")]
-    ]
-    return plain(
-        head_of(outcome, __version__)
-        | {
-            "source": {"a": args.a, "b": args.b, "rows": outcome.rows},
-            "metrics": compared_rows(outcome.config, outcome.metric),
-            "excluded": excluded,
-            "confidence": outcome.config.confidence,
-        }
-        | ({"notes": notes} if notes else {})
-    )
+    sources = {model: getattr(args, model) for model in MODELS}
+    notes = [*_left_out(outcome.config), *notes]
+    return comparison_of(outcome, __version__, sources, notes)
 
 
 def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Configuration:
@@ -300,6 +295,8 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     for name in ("weights", "query", "key"):
         if getattr(args, name, None) is not None:
             given[name] = getattr(args, name)
+    if args.cluster_by is not None:
+        given[CLUSTER] = args.cluster_by
     slicings = _slicings(args, available)
     slices = {f"slice_{place}": slicing.by for place, slicing in enumerate(slicings)}
     # A row without a value is in the slice "(no value)", and is not left out.
@@ -425,8 +422,9 @@ def _slicings(args: argparse.Namespace, available: Sequence[str]) -> Iterator[Sl
 
 
 def _said(caught: Sequence[warnings.WarningMessage]) -> list[str]:
-    """The warnings, each once, on one line."""
-    return list(dict.fromkeys(printable(_of_command(str(x.message)), 400) for x in caught))
+    """The warnings, each once, on one line; without those of figures, which repeat others."""
+    lines = dict.fromkeys(printable(_of_command(str(x.message)), 400) for x in caught)
+    return [line for line in lines if not line.startswith(("figure/", "class/"))]
 
 
 def _of_command(message: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 
+from datarax._errors import MetricInputError
 from datarax.evaluation.encoding import Configuration
 from datarax.evaluation.paired_parts import MODELS, PREDICTED
 from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, needs_scores
@@ -13,8 +14,11 @@ from datarax.metrics.other_names import snake_case
 from datarax.wrappers.bootstrap import Bootstrap
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.compare import Compare
+from datarax.wrappers.interval import Interval
 from datarax.wrappers.sliced import Sliced
 
+CLUSTERS = 4096
+"""The cells of the table of clusters, which takes 64 KiB for each metric."""
 # The most bytes of a state that is held several times: once for each replica or slice.
 _REPLICA_BYTES = 1 << 16
 _SLICE_BYTES = 1 << 18
@@ -28,53 +32,113 @@ def assembled(config: Configuration) -> Collection:
 
     It is a collection of:
 
-    - `whole`: all metrics by their names; `figure/...` are only drawn, and `class/...` have a value
-      for each class.
-    - `interval`: replicas of the metrics whose states are small.
-    - `slice_i`: the metrics of slicing `i`, and `slice_i_interval` with replicas.
+    - `whole`: all metrics by their names, each in an `Interval` if there is a formula for it;
+      `figure/...` are only drawn, and `class/...` have a value for each class.
+    - `drawn`: replicas of the other metrics whose states are small.
+    - `slice_i`: the metrics of slicing `i`, and `slice_i_drawn` with replicas.
+
+    Of two models, `a` and `b` have all metrics, `paired` the differences by formulas, and `drawn`
+    those of replicas. The slices have `a`, `b` and `paired`.
 
     Raises:
         MetricInputError: a metric lacks an option, or refuses one.
     """
     metrics = {spec.name: _metric(spec, config) for spec in config.specs}
-    resampling = {"replicas": config.bootstrap, "confidence": config.confidence}
     # Memory decides: a state of a megabyte would be held once for each of some hundred replicas.
-    drawn = _resampled(config, _REPLICA_BYTES)
-    # Both models see the same rows: one target, and two sets of predictions.
-    if config.compared:
-        parts: dict[str, Metric] = {
-            model: Collection({name: _of_model(each, model) for name, each in metrics.items()})
-            for model in MODELS
-        }
-        return Collection(
-            parts | ({"compared": Compare(Collection(drawn), **resampling)} if drawn else {})
-        )
-    parts = {"whole": Collection(metrics | _beside(config))}
-    if config.bootstrap and drawn:
-        parts["interval"] = Bootstrap(Collection(drawn), **resampling)
+    drawn = _drawn(config, _REPLICA_BYTES)
     # How many rows a slice has, whatever they weigh.
     ones = Sum().from_outputs(values="ones", weights=None)
+    resampling = {"replicas": config.bootstrap, "confidence": config.confidence}
+    parts: dict[str, Metric]
+    if config.compared:
+        parts = _compared(metrics, config)
+        if config.bootstrap and drawn:
+            parts["drawn"] = Compare(Collection(drawn), **resampling)
+    else:
+        whole = {name: _with_interval(each, config) or each for name, each in metrics.items()}
+        parts = {"whole": Collection(whole | _beside(config))}
+        if config.bootstrap and drawn:
+            parts["drawn"] = Bootstrap(Collection(drawn), **resampling)
     for place, slicing in enumerate(config.slicings):
         by, number = f"slice_{place}", len(slicing.names)
-        sliced = _small(config, _SLICE_BYTES) | {"examples": ones}
-        parts[by] = Sliced(Collection(sliced), number, by=by)
-        drawn = _resampled(config, _SLICED_REPLICA_BYTES)
-        if config.bootstrap and drawn:
+        small = _small(config, _SLICE_BYTES)
+        if config.compared:
+            sliced = _compared(small, config)
+        else:
+            sliced = {name: _with_interval(each, config) or each for name, each in small.items()}
+        parts[by] = Sliced(Collection(sliced | {"examples": ones}), number, by=by)
+        drawn = _drawn(config, _SLICED_REPLICA_BYTES)
+        if config.bootstrap and drawn and not config.compared:
             of_slices = Sliced(Collection(drawn), number, by=by)
-            parts[f"{by}_interval"] = Bootstrap(of_slices, **resampling)
+            parts[f"{by}_drawn"] = Bootstrap(of_slices, **resampling)
     return Collection(parts)
 
 
+def without_formula(config: Configuration) -> list[str]:
+    """The names of metrics that have no interval, and would have one by replicas."""
+    return [] if config.bootstrap else list(_drawn(config, _REPLICA_BYTES))
+
+
 def without_interval(config: Configuration) -> list[str]:
-    """The names of metrics whose state is too large to be held once for each replica."""
-    drawn = _small(config, _REPLICA_BYTES)
-    return [spec.name for spec in config.specs if config.bootstrap and spec.name not in drawn]
+    """The names of metrics without a formula whose state is too large to be held in replicas."""
+    small, formula = _small(config, _REPLICA_BYTES), _with_formula(config)
+    return [spec.name for spec in config.specs if spec.name not in small | formula]
 
 
 def without_slices(config: Configuration) -> list[str]:
     """The names of metrics whose state is too large to be held once for each slice."""
     sliced = _small(config, _SLICE_BYTES)
     return [spec.name for spec in config.specs if config.slicings and spec.name not in sliced]
+
+
+def _with_interval(metric: Metric, config: Configuration) -> Interval | None:
+    """The interval of a metric by a formula; None if it has none."""
+    try:
+        return Interval(metric, config.confidence, clusters=_clusters(config))
+    except MetricInputError:
+        return None
+
+
+def _paired(metric: Metric, config: Configuration) -> Compare | None:
+    """The difference of two models in a metric, by a formula; None if it has none."""
+    try:
+        return Compare(
+            metric, method="formula", confidence=config.confidence, clusters=_clusters(config)
+        )
+    except MetricInputError:
+        return None
+
+
+def _clusters(config: Configuration) -> int | None:
+    return CLUSTERS if config.clustered else None
+
+
+def _with_formula(config: Configuration) -> dict[str, Metric]:
+    """The intervals by formulas, by the name of the metric."""
+    interval = _paired if config.compared else _with_interval
+    found = ((spec.name, interval(_metric(spec, config), config)) for spec in config.specs)
+    return {name: each for name, each in found if each}
+
+
+def _compared(metrics: dict[str, Metric], config: Configuration) -> dict[str, Metric]:
+    """The metrics of two models, and the differences by formulas."""
+    # Both models see the same rows: one target, and two sets of predictions.
+    parts: dict[str, Metric] = {
+        model: Collection({name: _of_model(each, model) for name, each in metrics.items()})
+        for model in MODELS
+    }
+    paired = {name: x for name, each in metrics.items() if (x := _paired(each, config))}
+    return parts | ({"paired": Collection(paired)} if paired else {})
+
+
+def _drawn(config: Configuration, limit: int) -> dict[str, Metric]:
+    """The metrics whose uncertainty replicas estimate, because there is no formula for it."""
+    formula = _with_formula(config)
+    return {
+        name: each
+        for name, each in _small(config, limit).items()
+        if name not in formula and not each.is_extreme
+    }
 
 
 def _metric(spec: Spec, config: Configuration) -> Metric:
@@ -94,11 +158,6 @@ def _small(config: Configuration, limit: int) -> dict[str, Metric]:
         if _bytes(metric) <= limit:
             found[spec.name] = metric
     return found
-
-
-def _resampled(config: Configuration, limit: int) -> dict[str, Metric]:
-    """The metrics of `_small` whose uncertainty replicas can estimate."""
-    return {name: each for name, each in _small(config, limit).items() if not each.is_extreme}
 
 
 def _bytes(metric: Metric) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
+from datarax.evaluation.columns import INDEX
 from datarax.evaluation.table_batches import (
     NOT_A_CLASS,
     as_floats,
@@ -18,6 +19,7 @@ from datarax.evaluation.table_batches import (
 )
 from datarax.evaluation.tables import Outputs, Rows
 from datarax.evaluation.tasks import Spec, hashable
+from datarax.wrappers.clusters import CLUSTER, narrow_ids
 
 Value = str | int | float | bool | None
 """A value of a column by which rows are sliced; None where there is none."""
@@ -70,10 +72,12 @@ class Configuration:
     scores: str | None = None
     slicings: tuple[Slicing, ...] = ()
     bootstrap: int = 0
-    """How many replicas there are; 0 for no intervals."""
+    """How many replicas there are of metrics without a formula for their interval."""
     confidence: float = 0.95
     on_invalid: str = "propagate"
     weighted: bool = False
+    clustered: bool = False
+    """True if rows with one value of the output `cluster` are one observation."""
     pictures: bool = False
     """True if curves and the like are to be drawn."""
     compared: bool = False
@@ -130,7 +134,11 @@ class Configuration:
         if "weights" in out:
             out["weights"] = _floats(out["weights"], "weights")
         # The tasks of classes have no method of their own.
-        return getattr(self, f"_{self.task}", self._classes)(out)
+        out = getattr(self, f"_{self.task}", self._classes)(out)
+        if self.clustered:
+            # The bootstrap draws a cluster as a whole.
+            out[CLUSTER], out[INDEX] = _cluster_ids(out[CLUSTER]), _hashed(out[CLUSTER])
+        return out
 
     def _classes(self, out: Outputs) -> Outputs:
         """Of binary, multiclass and multilabel predictions."""
@@ -180,7 +188,7 @@ class Configuration:
         _, out["query"] = np.unique(queries, return_inverse=True)
         out["query"] = out["query"].astype(np.int32)
         # The bootstrap draws by this id: a query is drawn as a whole.
-        out["index"] = _hashed(queries)
+        out[INDEX] = _hashed(queries)
         return out
 
     def _text(self, out: Outputs) -> Outputs:
@@ -278,6 +286,14 @@ def _numbers(x: Rows, name: str) -> np.ndarray:
 def _floats(x: Rows, name: str) -> np.ndarray:
     """Numbers in the dtype of floats that JAX has."""
     return as_floats(_numbers(x, name), default_float())
+
+
+def _cluster_ids(values: Rows) -> np.ndarray:
+    """The id of each row's cluster, of 32 bits: a small number is its own id."""
+    ids = np.asarray(values)
+    if ids.dtype.kind == "f" and (ids == np.trunc(ids)).all():  # as pandas writes integers
+        ids = ids.astype(np.int64)
+    return narrow_ids(ids) if ids.dtype.kind in "iu" else _hashed(values)
 
 
 def _hashed(values: Rows) -> np.ndarray:

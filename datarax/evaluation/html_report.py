@@ -11,7 +11,15 @@ from importlib import resources
 from typing import Any
 
 from datarax._optional import optional
-from datarax.evaluation.html_tables import Values, class_columns, count, metric_row, sliced_metrics
+from datarax.evaluation.html_tables import (
+    Values,
+    class_columns,
+    count,
+    difference_row,
+    metric_row,
+    sliced_differences,
+    sliced_metrics,
+)
 from datarax.evaluation.pictures import Picture
 
 # What a reader does not see: controls, bidi overrides, lone surrogates, separators of lines.
@@ -72,9 +80,6 @@ def policy(script: str) -> str:
 def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
     """The report as one HTML page: it loads nothing, and is useful without scripts.
 
-    The template escapes each text and shows its hidden characters, unless it is `Markup`. Only the
-    assets and the pictures, which this package makes, are.
-
     Args:
         summary: what `metrics.json` holds.
         pictures: figures of the same metrics.
@@ -84,6 +89,36 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
 
     Raises:
         MissingExtraError: Jinja2 is not installed.
+    """
+    metrics = summary["metrics"]
+    return _page(
+        "report.html",
+        {"positive_class": None} | dict(summary),
+        clustered=summary["config"].get("clustered"),
+        metrics=[metric_row(metric) for metric in metrics],
+        slices=[{**by, "metrics": sliced_metrics(by["rows"], metrics)} for by in summary["slices"]],
+        pictures=pictures,
+    )
+
+
+def render_comparison(summary: Values) -> str:
+    """The page of a comparison, from what its `metrics.json` holds; see `render`."""
+    metrics, slices = summary["metrics"], summary["slices"]
+    rows = [*metrics, *(row for by in slices for of in by["rows"] for row in of["metrics"])]
+    return _page(
+        "comparison.html",
+        summary,
+        metrics=[difference_row(row) for row in metrics],
+        slices=[{**by, "metrics": sliced_differences(by["rows"], metrics)} for by in slices],
+        tests=sum(row["p_value"] is not None for row in rows),
+    )
+
+
+def _page(template: str, summary: Values, **context: Any) -> str:
+    """A template with the summary.
+
+    The template escapes each text and shows its hidden characters, unless it is `Markup`. Only the
+    assets and the pictures, which this package makes, are.
     """
     jinja2 = optional("jinja2", "evaluate", "the report")
     markup: Any = optional("markupsafe", "evaluate", "the report").Markup
@@ -119,14 +154,11 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
     )
     helpers = (breakable, class_columns, count, inline, listed, minute, visible)
     environment.globals.update({helper.__name__: helper for helper in helpers})
-    script, metrics = asset("report.js"), summary["metrics"]
+    script = asset("report.js")
     config = json.dumps(summary["config"], indent=2, ensure_ascii=False, default=str)
-    return environment.get_template("report.html").render(
-        {"positive_class": None} | dict(summary),
-        metrics=[metric_row(metric) for metric in metrics],
-        slices=[{**by, "metrics": sliced_metrics(by["rows"], metrics)} for by in summary["slices"]],
+    return environment.get_template(template).render(
+        dict(summary) | context,
         config=config.split("\n"),
-        pictures=pictures,
         policy=policy(script),
         script=markup(script),
         style=markup(asset("report.css")),

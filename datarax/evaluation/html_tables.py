@@ -11,6 +11,9 @@ NO_DATA = "—"
 MINUS, TIMES = "\u2212", "\u00d7"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
+VERDICTS = {"a": "a is better", "b": "b is better", "differs": "differs", None: "not clear"}
+"""What is said of a comparison, by its winner."""
+
 Values = Mapping[str, Any]
 
 
@@ -168,3 +171,60 @@ def sliced_metrics(rows: Sequence[Values], metrics: Sequence[Values]) -> list[di
     overall = {m["name"]: m.get("value") for m in metrics}
     names = dict.fromkeys(name for row in rows for name in row["values"])
     return [sliced_metric(name, rows, overall.get(name)) for name in names]
+
+
+def difference_row(row: Values) -> dict[str, Any]:
+    """The difference of two models in a metric, on an axis of its own that holds 0."""
+    decimals = known_decimals(row["lower"], row["upper"])
+    ends = [row[key] for key in ("lower", "upper", "difference")]
+    found = _difference(row, decimals, Axis.of([*ends, 0.0]))
+    texts = {key: (shown(row[key], decimals), row[key]) for key in ("a", "b")}
+    texts |= {key: (_probability(row[key]), row[key]) for key in ("p_value", "p_adjusted")}
+    return {**row, "reading": found, "texts": texts, "verdict": _verdict(row)}
+
+
+def sliced_differences(rows: Sequence[Values], metrics: Sequence[Values]) -> list[dict[str, Any]]:
+    """The differences of two models in each metric, in all slices on one axis."""
+    overall = {metric["name"]: metric["difference"] for metric in metrics}
+    found = []
+    for name in dict.fromkeys(each["name"] for row in rows for each in row["metrics"]):
+        values = [{x["name"]: x for x in row["metrics"]}.get(name) or {} for row in rows]
+        known = [known_decimals(x.get("lower"), x.get("upper")) for x in values]
+        decimals = [n for n in known if n is not None]
+        usual = median_high(decimals) if decimals else None
+        ends = [x.get(key) for x in values for key in ("difference", "lower", "upper")]
+        axis = Axis.of([*ends, 0.0])
+        found.append(
+            {
+                "name": name,
+                "axis": axis,
+                "overall": _signed(overall.get(name), usual),
+                "intervals": bool(decimals),
+                "readings": [_difference(x, usual, axis) for x in values],
+                "verdicts": [_verdict(x) for x in values],
+            }
+        )
+    return found
+
+
+def _difference(row: Values, decimals: int | None, axis: Axis | None) -> dict[str, Any]:
+    """A difference with its interval as `drawn_reading`, hollow if it is not clear."""
+    value = row.get("difference")
+    drawn = drawn_reading({**row, "value": value}, decimals, axis, reference=0.0)
+    dot = "dot" if row.get("winner") else "dot hollow"
+    return drawn | {"text": _signed(value, decimals), "dot": dot}
+
+
+def _verdict(row: Values) -> str:
+    return "" if row.get("lower") is None else VERDICTS[row["winner"]]
+
+
+def _probability(p: float | None) -> str:
+    """A p-value; one that four decimals would make 0 is less than the least of them."""
+    if p is None:
+        return ""
+    return shown(p, 4) if p >= 0.0001 else "<0.0001"
+
+
+def _signed(value: float | None, decimals: int | None) -> str:
+    return typeset(number(None if value is None else float(value), decimals, sign=True))

@@ -30,6 +30,7 @@ from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
 
 STATE, SUMMARY, REPORT = "state.npz", "metrics.json", "report.html"
+COMPARISON = "comparison.html"
 PARTIAL = "partial.npz"
 """The state while an evaluation runs, or after it was stopped; it is gone when all is written."""
 FORMAT = 3
@@ -308,6 +309,13 @@ def files_of(outcome: Outcome, summary: Mapping[str, Any]) -> dict[str, bytes]:
     files |= {f"{picture.name}.svg": _bytes(picture.svg) for picture in drawn}
     files[REPORT] = _bytes(render(summary, drawn))
     return files
+
+
+def comparison_files(outcome: Outcome, summary: Mapping[str, Any]) -> dict[str, bytes]:
+    """The contents of the summary and the page of a comparison, by name of file."""
+    from datarax.evaluation.html_report import render_comparison
+
+    return {SUMMARY: as_json(summary), COMPARISON: _bytes(render_comparison(summary))}
 
 
 def write_outcome(folder: Path, files: Mapping[str, bytes]) -> None:

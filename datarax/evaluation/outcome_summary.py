@@ -17,10 +17,15 @@ from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metrics.base import read
 from datarax.metrics.reading import Bounds, Reading, Unusable, flat_items
 from datarax.wrappers.collection import Collection
+from datarax.wrappers.interval import Interval
 
 Number = int | float | np.number
 Values = Mapping[str, PyTree]
 """The values of metrics, by name."""
+Ends = dict[str, Json]
+"""The intervals of metrics, by name: each with the items `_ENDS`."""
+_NUMBERS = "lower", "upper", "std_error"
+_ENDS = *_NUMBERS, "method"
 FORMAT = 1
 """The version of the layout of the summary."""
 
@@ -47,7 +52,9 @@ def summary_of(outcome: Outcome, version: str) -> Json:
     """
     config, metric = outcome.config, outcome.metric
     whole = read(metric["whole"]).checked("", warns=False)  # raises, if the policy is "raise"
-    values = dict(flat_items(whole.on_host()))
+    formulas = _formulas(metric["whole"])
+    values, ends = _apart(whole.on_host(), formulas)
+    ends |= of_replicas(metric, "drawn")
     done = len(outcome.done)
     absent = (
         {"reason": f"no value in column {x!r}", "where": x, "rows": rows, "effect": "left out"}
@@ -63,16 +70,18 @@ def summary_of(outcome: Outcome, version: str) -> Json:
                 "complete": done == outcome.total,
             },
             "columns": outcome.columns,
-            "metrics": list(_rows(config, values, _ends(metric, "interval"), whole.bounds)),
+            "metrics": list(_rows(config, values, ends, whole.bounds)),
             "by_class": _by_class(config, values),
-            "slices": [_slices(config, place, metric) for place in range(len(config.slicings))],
+            "slices": [
+                _slices(config, place, metric, formulas) for place in range(len(config.slicings))
+            ],
             "excluded": [*absent, *_unusable(whole, config, _of_labels(outcome))],
             "confidence": config.confidence,
         }
     )
 
 
-def _numbers(config: Configuration, values: Values) -> Iterator[tuple[Spec, str, Number]]:
+def numbers(config: Configuration, values: Values) -> Iterator[tuple[Spec, str, Number]]:
     """Each number of each metric, with its name."""
     for spec in config.specs:
         for name, value in values.items():
@@ -85,31 +94,50 @@ def _numbers(config: Configuration, values: Values) -> Iterator[tuple[Spec, str,
 
 
 def _rows(
-    config: Configuration,
-    values: Values,
-    ends: Mapping[str, Values],
-    bounds: Mapping[str, Bounds],
+    config: Configuration, values: Values, ends: Ends, bounds: Mapping[str, Bounds]
 ) -> Iterator[Json]:
     """The rows of the metrics: one for each number that they give."""
-    for spec, name, value in _numbers(config, values):
-        # Bounds are of a metric with one number. NumPy's scalars are no JSON.
-        certain = bounds.get(name) if name == spec.name else None
+    for spec, name, value in numbers(config, values):
+        # Bounds are of a metric with one number; those within an `Interval` are of its value.
+        certain = bounds.get(f"{name}/value") or (bounds.get(name) if name == spec.name else None)
         yield {
             "name": name,
             # As one writes it in Python. The policy is among the settings of the whole summary.
             "metric": repr(built(spec, config.task, config.size, config.scores, "propagate")),
             "value": value,
-            **{end: ends.get(end, {}).get(name) for end in ("lower", "upper", "std_error")},
+            **{end: ends.get(name, {}).get(end) for end in _ENDS},
+            # NumPy's scalars are no JSON.
             "bounds": None if certain is None else [np.asarray(end).item() for end in certain.ends],
             "better": better(spec),
             "description": described(spec),
         }
 
 
-def _ends(metric: Collection, member: str) -> dict[str, Values]:
-    """The ends of intervals and the standard errors of a `Bootstrap`, if the member is there."""
-    results = read(metric[member]).on_host() if member in metric else {}
-    return {name: dict(flat_items(x)) for name, x in results.items() if isinstance(x, dict)}
+def _formulas(whole: PyTree) -> dict[str, str]:
+    """The methods of the intervals by formulas, by the name of the metric."""
+    return {name: each.method for name, each in whole.items() if isinstance(each, Interval)}
+
+
+def _apart(results: Values, formulas: Mapping[str, str]) -> tuple[dict[str, PyTree], Ends]:
+    """The values of metrics, and the intervals of those that have formulas."""
+    values, ends = dict(flat_items(results)), {}
+    for name, how in formulas.items():
+        if f"{name}/value" in values:
+            found = {end: values.pop(f"{name}/{end}") for end in ("value", *_NUMBERS)}
+            values[name], ends[name] = found.pop("value"), found | {"method": how}
+    return values, ends
+
+
+def of_replicas(metric: Collection, member: str) -> Ends:
+    """The intervals of a `Bootstrap` or a `Compare` with replicas, if the member is there."""
+    if member not in metric:
+        return {}
+    results = read(metric[member]).on_host()
+    ends = {end: dict(flat_items(results[end])) for end in _ENDS if end in results}
+    return {
+        name: {end: each[name] for end, each in ends.items()} | {"method": "bootstrap"}
+        for name in ends["lower"]
+    }
 
 
 def _by_class(config: Configuration, values: Values) -> Json | None:
@@ -125,25 +153,22 @@ def _by_class(config: Configuration, values: Values) -> Json | None:
     return {"classes": classes, "columns": columns} if columns else None
 
 
-def _slices(config: Configuration, place: int, metric: Collection) -> Json:
+def _slices(
+    config: Configuration, place: int, metric: Collection, formulas: Mapping[str, str]
+) -> Json:
     """The values of one slicing, with intervals where there are any."""
     slicing, by = config.slicings[place], f"slice_{place}"
-    values, ends = read(metric[by]).on_host(), _ends(metric, f"{by}_interval")
+    results, drawn = read(metric[by]).on_host(), of_replicas(metric, f"{by}_drawn")
     rows = []
     for number, name in enumerate(slicing.names):
-        of_slice = dict(flat_items(values[str(number)]))
-        examples = of_slice.pop("examples")
-        rows.append(
-            {
-                "name": name,
-                "examples": examples,
-                "values": {
-                    key: {"value": value}
-                    | {end: ends.get(end, {}).get(f"{number}/{key}") for end in ("lower", "upper")}
-                    for _, key, value in _numbers(config, of_slice)
-                },
-            }
-        )
+        values, ends = _apart(results[str(number)], formulas)
+        examples = values.pop("examples")
+        found = {
+            key: {"value": value}
+            | {end: (ends.get(key) or drawn.get(f"{number}/{key}") or {}).get(end) for end in _ENDS}
+            for _, key, value in numbers(config, values)
+        }
+        rows.append({"name": name, "examples": examples, "values": found})
     return {"by": slicing.by, "rows": rows}
 
 
@@ -202,28 +227,3 @@ def plain(x: Any) -> Any:
     if isinstance(x, np.generic):
         x = x.item()
     return None if isinstance(x, float) and not math.isfinite(x) else x
-
-
-def compared_rows(config: Configuration, metric: Collection) -> list[Json]:
-    """The metrics of two models, with their differences and the intervals of those."""
-    models = [read(metric[model]).checked("", warns=False) for model in ("a", "b")]
-    a, b = (dict(flat_items(each.on_host())) for each in models)
-    drawn, rows = _ends(metric, "compared"), []
-    for spec, name, value in _numbers(config, a):
-        ends = [drawn.get(end, {}).get(name, math.nan) for end in ("lower", "upper")]
-        # Without an interval it is not known whether the difference is more than chance.
-        known = all(map(math.isfinite, ends))
-        rows.append(
-            {
-                "name": name,
-                "a": value,
-                "b": b[name],
-                "difference": b[name] - value,
-                "lower": ends[0],
-                "upper": ends[1],
-                "excludes_zero": not ends[0] <= 0 <= ends[1] if known else None,
-                "better": better(spec),
-                "description": described(spec),
-            }
-        )
-    return rows

@@ -20,6 +20,7 @@ from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.table_batches import TableBatch, batches
 from datarax.evaluation.tables import Outputs, Part, Rows, Table, parts_of
 from datarax.evaluation.tasks import TASKS, defaults, parsed
+from datarax.wrappers.clusters import CLUSTER
 
 MOST_CLASSES = 10_000
 MOST_SLICES = 100
@@ -190,6 +191,7 @@ def planned(
         scores=scores,
         slicings=plan.slicings(),
         weighted="weights" in columns,
+        clustered=CLUSTER in columns,
     )
 
 

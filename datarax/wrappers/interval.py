@@ -34,7 +34,7 @@ from datarax.wrappers.ratios import (
     sum_of_squares,
     terms_of_rows,
 )
-from datarax.wrappers.wrapper import WithArgument, checked_metric
+from datarax.wrappers.wrapper import WithArgument, checked_metric, prefixed
 
 _SEPARATED = (
     "all pairs of a positive and a negative are ordered alike (the classes are separated, or all "
@@ -91,14 +91,14 @@ class Interval(WithArgument):
             `average="micro"` or with `average=None`. Or `AUROC` or `Gini` of a binary task, or with
             `average=None`.
         confidence: the probability with which the interval covers the true value.
-        method: "wilson" for a proportion, "delta" for any ratio; "auto" is the first that applies.
+        method: "wilson" for a proportion, "delta" for any ratio, "delong" for an area; "auto" is
+            the first that applies.
         clusters: how many cells the table of clusters has; each takes 16 bytes for each value. None
             if rows are independent.
 
     Raises:
-        MetricInputError: the metric is no such ratio, or has data; `method` is "wilson" and the
-            metric is not a proportion; `clusters` is less than 2; or, by `update`, `cluster` is
-            left out or has another shape.
+        MetricInputError: the metric is no such ratio, or has data; `method` does not apply to it;
+            `clusters` is less than 2; or, by `update`, `cluster` is left out or has another shape.
         MetricTypeError: `metric` is not a metric.
 
     References:
@@ -131,7 +131,7 @@ class Interval(WithArgument):
     needs_own: ClassVar[bool] = True
 
     confidence: float
-    method: Literal["auto", "delta", "wilson"]
+    method: Literal["auto", "delta", "wilson", "delong"]
     clusters: int | None
     moments: TwoMoments = state()
     """Without clusters: the moments of the parts of each row in the numerator and in the
@@ -144,12 +144,12 @@ class Interval(WithArgument):
         metric: Metric,
         confidence: float = 0.95,
         *,
-        method: Literal["auto", "delta", "wilson"] = "auto",
+        method: Literal["auto", "delta", "wilson", "delong"] = "auto",
         clusters: int | None = None,
     ):
         self.metric = checked_metric(metric, "Interval")
         self.confidence = checked_confidence(confidence, "Interval")
-        choice(method, ("auto", "delta", "wilson"), "method")
+        choice(method, ("auto", "delta", "wilson", "delong"), "method")
         ratio = jax.eval_shape(lambda: metric.as_ratio())
         variance = jax.eval_shape(lambda: metric.sampling_variance())
         if ratio is None and (variance is None or clusters is not None):
@@ -165,6 +165,12 @@ class Interval(WithArgument):
                 f'none; expected "delta"'
             )
         usual = "wilson" if metric.is_proportion else "delta"
+        usual = "delong" if ratio is None else usual
+        if method not in ("auto", usual) and "delong" in (method, usual):
+            raise MetricInputError(
+                f"Interval: method={method!r}, and the interval of {type(metric).__name__} is that "
+                f"of method={usual!r}"
+            )
         self.method = usual if method == "auto" else method
         self.clusters = clusters
         if ratio is None:
@@ -251,7 +257,8 @@ class Interval(WithArgument):
         ends = {"lower": lower, "upper": upper, "std_error": error}
         ends = {name: nan_where(xp.isnan(value), x) for name, x in ends.items()}
         value = {"value": whole.value, **ends}
-        return replace(whole, value=value, bounds={}, undefined=undefined)
+        bounds = prefixed([("value", whole.bounds)])
+        return replace(whole, value=value, bounds=bounds, undefined=undefined)
 
     def _of_moments(self) -> tuple[jax.Array, jax.Array]:
         """The standard error, and how many observations of a proportion the rows count as."""

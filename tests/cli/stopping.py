@@ -58,7 +58,7 @@ def computes(*_):
 
 
 if HOW == "results":
-    evaluation_commands.summary_of = evaluation_commands.compared_rows = computes
+    evaluation_commands.summary_of = evaluation_commands.comparison_of = computes
 elif HOW == "compile":
     setattr(Folding, "state_of", compiles)  # noqa: B010
 else:

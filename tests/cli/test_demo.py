@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 from matplotlib.image import imread
 
 from datarax.cli import digits, main
@@ -214,21 +215,36 @@ def intervals(run: Run) -> dict[str, Any]:
 def test_slices_and_intervals(demo):
     _, test = digits.load()
     assert [by["by"] for by in demo.report["slices"]] == list(SLICES)
+    found, labels = intervals(demo), demo.predictions.labels
+    right = demo.predictions.logits.argmax(axis=1) == labels
     ink = np.digitize(test.images.mean(axis=1), (0.287, 0.321))
-    slices = {"digit": (SLICES["digit"], test.labels), "ink": (SLICES["ink"], ink)}
-    wrong = interval_differences(intervals(demo), demo.predictions, slices, REPLICAS)
-    assert wrong.keys() == {"quality/accuracy/interval", "quality/macro_f1/interval"} | {
-        f"{by}/{part}" for by in SLICES for part in ("examples", "accuracy", "interval")
-    }
-    assert max(wrong.values()) <= 1e-5
+
+    def check(where: str, name: str, inside: np.ndarray) -> None:
+        count, hits = int(inside.sum()), int(right[inside].sum())
+        wilson = scipy.stats.binomtest(hits, count).proportion_ci(method="wilson")
+        ends = [found[f"{where}/{end}/{name}"] for end in ("lower", "upper")]
+        np.testing.assert_allclose(ends, wilson, rtol=1e-6)
+        if where != "interval":
+            assert found[f"{where}/examples/{name}"] == count
+            np.testing.assert_allclose(found[f"{where}/value/{name}"], hits / count, rtol=1e-6)
+
+    check("interval", "accuracy", np.ones(len(labels), bool))
+    for by, ids in (("digit", test.labels), ("ink", ink)):
+        for place, name in enumerate(SLICES[by]):
+            check(by, name, ids == place)
+    methods = {row["name"]: row["method"] for row in demo.report["metrics"]}
+    assert methods["accuracy"] == "wilson"
+    f1 = interval_differences(found, demo.predictions, {}, REPLICAS)["quality/macro_f1/interval"]
+    assert f1 <= (1e-5 if methods["macro_f1"] == "bootstrap" else 0.01)
 
 
 def test_predictions_are_the_same_on_processes(demo, processes):
     np.testing.assert_array_equal(processes.predictions.labels, demo.predictions.labels)
     np.testing.assert_allclose(processes.predictions.logits, demo.predictions.logits, atol=1e-4)
     # The intervals come from this file in one process, with as many metrics.
-    assert len(intervals(demo)) == 2 * 8 + 4 * 13
-    assert len(intervals(processes)) == 2 * 8
+    of_slices = [name for name in intervals(demo) if not name.startswith("interval")]
+    assert set(intervals(demo)) - set(of_slices) == set(intervals(processes))
+    assert len(of_slices) == 6 * 13  # examples, value, lower, upper, std_error and method
 
 
 def test_it_names_its_files(demo):

@@ -171,7 +171,7 @@ def test_a_stopped_comparison_keeps_its_progress_and_is_resumed(rows, rng, tmp_p
     swapped = refusal(capsys, "compare", *reversed(files), *argv[:-1], "--resume")
     assert "they had another order" in swapped
     assert main(["compare", *files, *argv, "--resume"]) == 0
-    assert {path.name for path in out.iterdir()} == {"metrics.json"}
+    assert {path.name for path in out.iterdir()} == {"metrics.json", "comparison.html"}
     resumed = json.loads((out / "metrics.json").read_text())
     assert main(["compare", *files, *argv, "--engine", "processes", "--workers", "1"]) == 0
     whole = json.loads((out / "metrics.json").read_text())

@@ -43,6 +43,7 @@ def valued(
         "lower": lower,
         "upper": upper,
         "std_error": error,
+        "method": None if error is None else "delta",
         "bounds": None,
         "better": "higher",
         "description": "The fraction of rows whose predicted class is the target.",
@@ -233,3 +234,51 @@ def drawn() -> list[Drawn]:
         Drawn("reliability", "Calibration", f"Confidence against accuracy. {HOSTILE[0]}",
               frame % ("confidence", bars)),
     ]  # fmt: skip
+
+
+def compared(name: str, difference: float | None, half: float | None, p: float | None) -> dict:
+    """A metric of a comparison; `half` is half of the interval, None for no interval."""
+    ends = [None, None]
+    if difference is not None and half is not None:
+        ends = [difference - half, difference + half]
+    clear = p is not None and p < 0.05
+    return {
+        "name": name,
+        "a": 0.8123,
+        "b": None if difference is None else 0.8123 + difference,
+        "difference": difference,
+        "lower": ends[0],
+        "upper": ends[1],
+        "p_value": p,
+        "p_adjusted": None if p is None else min(1.0, 9 * p),
+        "method": None if half is None else "bootstrap" if p is None else "formula",
+        "excludes_zero": clear,
+        "winner": "b" if clear else None,
+        "better": "higher",
+        "description": "The fraction of rows whose predicted class is the target.",
+    }
+
+
+def comparison() -> dict[str, Any]:
+    """A comparison with hostile names, with and without intervals and p-values."""
+    metrics = [
+        compared("accuracy", 0.0112, 0.004, 3e-7),
+        compared(HOSTILE[0], -0.002, 0.01, 0.34),
+        compared("calibration_error", 3.1e-6, 2e-6, None),
+        compared("cohen_kappa", None, None, None),
+    ]
+    rows = [
+        {"name": name, "examples": 40 + i, "metrics": metrics[: 4 - i % 2]}
+        for i, name in enumerate((*HOSTILE, "fr"))
+    ]
+    same = ("format", "datarax", "created", "task", "config", "columns", "confidence")
+    summary = summary_of([])
+    return {name: summary[name] for name in same} | {
+        "title": HOSTILE[1],
+        "positive_class": None,
+        "source": {"a": HOSTILE[2], "b": "runs/b/" + "x" * 300, "rows": 12_345},
+        "metrics": metrics,
+        "slices": [{"by": HOSTILE[3], "rows": rows}],
+        "excluded": [{"reason": "no value", "where": HOSTILE[1], "rows": 3, "effect": "left out"}],
+        "notes": [f"{HOSTILE[0]}: a note"],
+    }

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from datarax._numbers import known_decimals, outward
-from datarax.evaluation.html_report import render, visible
+from datarax.evaluation.html_report import render, render_comparison, visible
 from datarax.evaluation.html_tables import Axis, shown
 from tests.evaluation.browsing import chromium, console, requests, show
 from tests.evaluation.report_samples import (
@@ -21,6 +21,7 @@ from tests.evaluation.report_samples import (
     Drawn,
     binary,
     classes,
+    comparison,
     drawn,
     rich,
     slices,
@@ -82,7 +83,32 @@ def page(full):
     return Page(full)
 
 
+@pytest.fixture(scope="module")
+def comparison_page():
+    return render_comparison(comparison())
+
+
 # As text.
+
+
+def test_the_page_of_a_comparison(comparison_page):
+    page = Page(comparison_page)
+    assert all(number == 1 for number in page.ids.values())
+    assert {a["href"].removeprefix("#") for a in page.all("a")} <= page.ids.keys()
+    metrics, by, excluded = page.tables
+    assert [len(table) - 1 for table in page.tables] == [4, len(HOSTILE) + 1, 1]
+    assert metrics[1][:4] == ["accuracy", "0.8123", "0.8235", "+0.0112"]
+    assert [row[5:8] for row in metrics[1:]] == [
+        ["<0.0001", "<0.0001", "b is better"],
+        ["0.3400", "1.0000", "not clear"],
+        ["", "", "not clear"],
+        ["", "", ""],
+    ]
+    assert "0.0072 to 0.0152" in metrics[1][4]
+    assert by[-1][0] == "fr"
+    assert excluded[1][1] == visible(HOSTILE[1])
+    # Names are text: no element but those of the template.
+    assert {"img", "b", "a"} & {tag for tag, _ in page.elements} == {"a"}
 
 
 def test_it_is_built_for_all_readers(page):
@@ -477,6 +503,21 @@ def test_nothing_is_cut_off_without_a_hint(browser, tmp_path, rng):
     )
     assert len(shown) == 11
     assert all(line > 3 * dot for line, dot in shown)
+
+
+@pytest.mark.parametrize("width", [400, 800, 1280])
+def test_the_page_of_a_comparison_fits_and_can_be_read(browser, comparison_page, tmp_path, width):
+    path = tmp_path / "comparison.html"
+    path.write_text(comparison_page)
+    for scheme in ("light", "dark"):
+        show(browser, path, scheme=scheme, width=width)
+        root = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert browser.execute_script(root) == 0
+        texts = browser.execute_script(TEXTS)
+        assert len(texts) > 100
+        assert [text for text in texts if text[1] < 4.5] == []
+        assert [text for text in texts if text[2] < 12] == []
+    assert console(browser) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

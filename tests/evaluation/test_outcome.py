@@ -34,7 +34,7 @@ from datarax.evaluation.tasks import parsed
 
 CONFIG = Configuration(
     "binary",
-    tuple(parsed("accuracy,brier_score", "binary")),
+    tuple(parsed("accuracy,brier_score,calibration_error", "binary")),
     scores="probabilities",
     slicings=(Slicing("country", ("de", "fr")),),
 )

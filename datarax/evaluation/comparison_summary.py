@@ -1,0 +1,123 @@
+"""The summary of a comparison of two models on the same rows, as plain JSON."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datarax.evaluation.encoding import Configuration, Json
+from datarax.evaluation.outcome import Outcome
+from datarax.evaluation.outcome_summary import Ends, Values, head_of, numbers, of_replicas, plain
+from datarax.evaluation.paired_parts import MODELS
+from datarax.evaluation.tasks import better, described
+from datarax.metrics.base import read
+from datarax.metrics.reading import flat_items
+from datarax.uncertainty import adjust
+from datarax.wrappers.collection import Collection
+
+
+def comparison_of(
+    outcome: Outcome, version: str, sources: Mapping[str, str], notes: Sequence[str]
+) -> Json:
+    """The summary of a comparison by this version of datarax; NaN and infinities are None.
+
+    `p_adjusted` is the p-value by Holm's method, over all metrics and slices of the summary. The
+    `winner` is "a" or "b", or "differs" if neither high nor low values are good; None if that is
+    not clear.
+    """
+    config, metric = outcome.config, outcome.metric
+    excluded = [
+        {
+            "reason": f"no value in column {column!r} of {model}",
+            "where": column,
+            "rows": rows,
+            "effect": "left out of both",
+        }
+        # The key has the model before the column: "a:score".
+        for key, rows in outcome.excluded.items()
+        for model, _, column in [key.partition(":")]
+    ]
+    rows, slices = _rows(config, metric), _slices(config, metric)
+    every = [*rows, *(row for by in slices for of in by["rows"] for row in of["metrics"])]
+    # NaN, of metrics without a p-value, stays NaN and is no test.
+    for row, p in zip(every, adjust([row["p_value"] for row in every]), strict=True):
+        row["p_adjusted"] = p.item()
+        row["winner"] = _winner(row, 1 - config.confidence)
+    return plain(
+        head_of(outcome, version)
+        | {
+            "source": {**sources, "rows": outcome.rows},
+            "columns": outcome.columns,
+            "metrics": rows,
+            "slices": slices,
+            "excluded": excluded,
+            "confidence": config.confidence,
+            "notes": list(notes),
+        }
+    )
+
+
+def _rows(config: Configuration, metric: Collection) -> list[Json]:
+    """The metrics of two models, with their differences and the intervals of those."""
+    results = {
+        name: read(metric[name]).checked("", warns=False).on_host()
+        for name in (*MODELS, "paired")
+        if name in metric
+    }
+    results = dict(flat_items(results))
+    return _compared(config, results, of_replicas(metric, "drawn"))
+
+
+def _slices(config: Configuration, metric: Collection) -> list[Json]:
+    """The same for each slice of each slicing."""
+    found = []
+    for place, slicing in enumerate(config.slicings):
+        results = read(metric[f"slice_{place}"]).on_host()
+        rows = []
+        for number, name in enumerate(slicing.names):
+            of_slice = dict(flat_items(results[str(number)]))
+            compared = _compared(config, of_slice, {})
+            rows.append({"name": name, "examples": of_slice["examples"], "metrics": compared})
+        found.append({"by": slicing.by, "rows": rows})
+    return found
+
+
+def _compared(config: Configuration, results: Values, drawn: Ends) -> list[Json]:
+    """The rows of metrics, from results whose names begin with "a/", "b/" and "paired/"."""
+
+    def below(prefix: str) -> dict[str, Any]:
+        return {
+            name.removeprefix(prefix): x for name, x in results.items() if name.startswith(prefix)
+        }
+
+    rows, b = [], below("b/")
+    for spec, name, value in numbers(config, below("a/")):
+        found = drawn.get(name) or below(f"paired/{name}/") | {"method": "formula"}
+        lower, upper = (found.get(end, math.nan) for end in ("lower", "upper"))
+        # Without an interval it is not known whether the difference is more than chance.
+        known = math.isfinite(lower) and math.isfinite(upper)
+        rows.append(
+            {
+                "name": name,
+                "a": value,
+                "b": b[name],
+                "difference": b[name] - value,
+                "lower": lower,
+                "upper": upper,
+                "p_value": found.get("p_value", math.nan),
+                "method": found["method"] if known else None,
+                "excludes_zero": not lower <= 0 <= upper if known else None,
+                "better": better(spec),
+                "description": described(spec),
+            }
+        )
+    return rows
+
+
+def _winner(row: Json, level: float) -> str | None:
+    """Returns "a", "b" or "differs" if the difference is more than chance, else None."""
+    p = row["p_adjusted"]
+    if not row["excludes_zero"] if math.isnan(p) else p >= level:
+        return None
+    if row["better"] is None:  # neither high nor low values are good, as of a bias
+        return "differs"
+    return "b" if (row["difference"] > 0) == (row["better"] == "higher") else "a"

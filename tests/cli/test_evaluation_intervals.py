@@ -1,0 +1,177 @@
+"""Intervals by formulas in `evaluate` and `compare`: against formulas in NumPy and SciPy."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+from sklearn import metrics as sk
+
+from datarax.metrics import NDCG
+from datarax.wrappers.interval import Interval
+from tests.cli.evaluations import command, evaluated, refusal, values, write
+
+ROWS = 400
+BINARY = ("--task", "binary", "--preds", "score", "--target", "label")
+METRICS = ("--metrics", "accuracy,log_loss,auroc,calibration_error")
+Z = scipy.stats.norm.ppf(0.975)
+
+
+@pytest.fixture
+def columns(rng):
+    """Scores of questions on texts: the questions on one text are alike."""
+    text = rng.integers(0, 40, ROWS)
+    label = rng.integers(0, 2, ROWS)
+    logit = 1.5 * label - 0.7 + rng.normal(0, 1, 40)[text] + rng.normal(0, 0.5, ROWS)
+    return {
+        "score": 1 / (1 + np.exp(-logit)),
+        "label": label,
+        "text": text,
+        "name": np.array([f"text {x}" for x in text]),
+        "land": rng.choice(["de", "fr"], ROWS),
+    }
+
+
+def losses(columns) -> np.ndarray:
+    p = np.asarray(columns["score"], np.float32).astype(np.float64)
+    return -np.log(np.where(columns["label"] == 1, p, 1 - p))
+
+
+def clustered_error(x: np.ndarray, cluster: np.ndarray) -> float:
+    sums = np.bincount(np.unique(cluster, return_inverse=True)[1], x - x.mean())
+    return np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum()) / len(x)
+
+
+def row(summary, name):
+    return next(each for each in summary["metrics"] if each["name"] == name)
+
+
+def test_every_metric_with_a_formula_has_an_interval(columns, tmp_path):
+    path = write(tmp_path / "a.parquet", columns, row_group_size=90)
+    summary = evaluated(tmp_path / "out", path, *BINARY, *METRICS, "--slice-by", "land")
+    right = (columns["score"] >= 0.5) == columns["label"]
+    wilson = scipy.stats.binomtest(int(right.sum()), ROWS).proportion_ci(method="wilson")
+    accuracy = row(summary, "accuracy")
+    assert accuracy["method"] == "wilson"
+    np.testing.assert_allclose([accuracy["lower"], accuracy["upper"]], wilson, rtol=1e-6)
+    loss = row(summary, "log_loss")
+    np.testing.assert_allclose(loss["std_error"], scipy.stats.sem(losses(columns)), rtol=1e-5)
+    auroc = row(summary, "auroc")
+    expected = sk.roc_auc_score(columns["label"], columns["score"])
+    assert auroc["lower"] < expected < auroc["upper"]
+    assert auroc["bounds"][0] - 1e-12 <= expected <= auroc["bounds"][1] + 1e-12
+    # Without replicas, what has no formula has no interval, and that is said.
+    error = row(summary, "calibration_error")
+    assert (error["lower"], error["method"]) == (None, None)
+    (note,) = summary["notes"]
+    assert note == "calibration_error: no formula for an interval: --bootstrap 200 draws one"
+    for of_slice in summary["slices"][0]["rows"]:
+        inside = columns["land"] == of_slice["name"]
+        found = of_slice["values"]["log_loss"]
+        error = scipy.stats.sem(losses(columns)[inside])
+        np.testing.assert_allclose(found["std_error"], error, rtol=1e-5)
+        hits = scipy.stats.binomtest(int(right[inside].sum()), int(inside.sum()))
+        found = of_slice["values"]["accuracy"]
+        wilson = hits.proportion_ci(method="wilson")
+        np.testing.assert_allclose([found["lower"], found["upper"]], wilson, rtol=1e-6)
+
+
+def test_rows_of_a_cluster_are_one_observation(columns, tmp_path):
+    path = write(tmp_path / "a.parquet", columns, row_group_size=90)
+    argv = (*BINARY, *METRICS, "--bootstrap", 200)
+    rows = evaluated(tmp_path / "rows", path, *argv)
+    error = clustered_error(losses(columns), columns["text"])
+    for by, tolerance in (("text", 1e-5), ("name", 0.05)):  # names are hashed
+        found = evaluated(tmp_path / by, path, *argv, "--cluster-by", by)
+        assert values(found) == values(rows)
+        np.testing.assert_allclose(row(found, "log_loss")["std_error"], error, rtol=tolerance)
+        # An area by clusters has no formula; the replicas draw each cluster as a whole.
+        assert [row(x, "auroc")["method"] for x in (rows, found)] == ["delong", "bootstrap"]
+        assert row(found, "calibration_error")["method"] == "bootstrap"
+    single = evaluated(tmp_path / "one", path, *argv[:-2], "--metrics", "log_loss")
+    assert row(single, "log_loss")["std_error"] < error
+
+
+def test_a_column_of_clusters_with_holes(columns, tmp_path, capsys):
+    holes = [None if i % 10 == 0 else x for i, x in enumerate(columns["text"].tolist())]
+    path = write(tmp_path / "a.parquet", columns | {"text": holes})
+    found = evaluated(
+        tmp_path / "out", path, *BINARY, *METRICS[:1], "log_loss", "--cluster-by", "text"
+    )
+    kept = np.arange(ROWS) % 10 != 0
+    error = clustered_error(losses(columns)[kept], columns["text"][kept])
+    np.testing.assert_allclose(row(found, "log_loss")["std_error"], error, rtol=1e-5)
+    assert found["source"]["rows"] == kept.sum()
+    assert "no value in column 'text'" in capsys.readouterr().out
+    assert "'nowhere'" in refusal(capsys, "evaluate", path, *BINARY, "--cluster-by", "nowhere")
+
+
+def test_queries_are_the_observations_of_a_ranking(rng, tmp_path):
+    queries, depth = 30, 6
+    score, relevance = rng.random((queries, depth)), rng.integers(0, 3, (queries, depth))
+    columns = {
+        "query": np.repeat(np.arange(queries), depth),
+        "score": score.ravel(),
+        "relevance": relevance.ravel(),
+    }
+    path = write(tmp_path / "a.parquet", columns)
+    argv = ("--task", "ranking", "--preds", "score", "--target", "relevance", "--query", "query")
+    found = evaluated(tmp_path / "out", path, *argv, "--metrics", "ndcg")
+    expected = Interval(NDCG()).update(score.astype(np.float32), relevance).results()
+    for end in ("value", "lower", "upper", "std_error"):
+        np.testing.assert_allclose(row(found, "ndcg")[end], expected[end], rtol=1e-6)
+
+
+def test_paired_differences(columns, rng, tmp_path, capsys):
+    noisy = columns["score"] + rng.normal(0, 0.02, ROWS)
+    other = columns | {"score": np.clip(noisy * 0.8 + columns["label"] * 0.2, 0.01, 0.99)}
+    a, b = (write(tmp_path / f"{x}.parquet", y) for x, y in (("a", columns), ("b", other)))
+    out = tmp_path / "out"
+    argv = (*BINARY, *METRICS, "--slice-by", "land", "--output", out)
+    assert command("compare", a, b, *argv) == 0
+    summary = json.loads((out / "metrics.json").read_text())
+    apart = losses(other) - losses(columns)
+    loss = row(summary, "log_loss")
+    error = scipy.stats.sem(apart)
+    ends = [loss["lower"], loss["upper"]]
+    np.testing.assert_allclose(ends, apart.mean() + np.array([-Z, Z]) * error, rtol=1e-5)
+    p = 2 * scipy.stats.norm.sf(abs(apart.mean() / error))
+    np.testing.assert_allclose(loss["p_value"], p, rtol=1e-4, atol=1e-30)
+    assert (loss["winner"], loss["method"]) == ("b", "formula")
+    error = row(summary, "calibration_error")
+    assert (error["p_value"], error["method"]) == (None, "bootstrap")
+    for of_slice in summary["slices"][0]["rows"]:
+        inside = columns["land"] == of_slice["name"]
+        assert of_slice["examples"] == inside.sum()
+        found = next(x for x in of_slice["metrics"] if x["name"] == "log_loss")
+        half = Z * scipy.stats.sem(apart[inside])
+        ends = apart[inside].mean() + np.array([-half, half])
+        np.testing.assert_allclose([found["lower"], found["upper"]], ends, rtol=1e-5)
+    # By Holm, over all metrics and slices of the page.
+    every = [*summary["metrics"], *(x for y in summary["slices"][0]["rows"] for x in y["metrics"])]
+    tests = sorted((x for x in every if x["p_value"] is not None), key=lambda x: x["p_value"])
+    least = tests[0]
+    assert least["p_adjusted"] == pytest.approx(min(1, least["p_value"] * len(tests)))
+    page = (out / "comparison.html").read_text()
+    assert "b is better" in page
+    assert f"over {len(tests)} tests" in page
+    assert "b is better" in capsys.readouterr().out
+
+
+def test_paired_differences_of_clusters(columns, tmp_path):
+    other = columns | {"score": np.sqrt(columns["score"])}
+    a, b = (write(tmp_path / f"{x}.parquet", y) for x, y in (("a", columns), ("b", other)))
+    out = tmp_path / "out"
+    argv = (*BINARY, "--metrics", "log_loss", "--cluster-by", "text", "--output", out)
+    assert command("compare", a, b, *argv) == 0
+    loss = row(json.loads((out / "metrics.json").read_text()), "log_loss")
+    half = Z * clustered_error(losses(other) - losses(columns), columns["text"])
+    np.testing.assert_allclose((loss["upper"] - loss["lower"]) / 2, half, rtol=1e-5)
+
+
+def test_a_model_against_itself_has_no_winner(columns, tmp_path):
+    path = write(tmp_path / "a.parquet", columns)
+    assert command("compare", path, path, *BINARY, *METRICS, "--output", tmp_path / "out") == 0
+    for each in json.loads((tmp_path / "out" / "metrics.json").read_text())["metrics"]:
+        assert (each["difference"], each["winner"]) == (0, None)
+        assert each["p_value"] in (1, None)
