@@ -155,8 +155,6 @@ class TwoMoments(CrossedMoments):
         )
 
     def product(self, x: PyTree, y: PyTree) -> PyTree:
-        # For distances of means, floats are enough.
-        x, y = (z.to_float() if isinstance(z, DoubleFloat) else z for z in (x, y))
         return self.first(x) * self.second(y)
 
     # The axis of the two variables, which follows that of stacked states.

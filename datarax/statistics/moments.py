@@ -210,7 +210,10 @@ class CentralMoments(ElementwiseState, kw_only=False):
         # The merged mean is `share * d` above the mean of self, and `rest * d` below that of other.
         # `cross[k - 2]` is what the k-th power gains from this. `a` and `b` are the powers of self
         # and of other, from k = 2 on.
-        cross = [d * d * apart.factor] if self.order > 1 else []
+        cross: list[Any] = []
+        if self.order > 1:
+            # As exact as the co-moments, of which differences are taken.
+            cross.append(apart.means * apart.means * apart.factor)
         if self.order > 2:
             rest, factor = apart.rest, apart.factor
             a, b = ([p.to_float() for p in each] for each in (powers, other_powers))

@@ -56,8 +56,6 @@ class Compare(Resampled):
     the two values, it is the root of `sum ((c - s d) / sum d - (a - r b) / sum b)**2`, times
     `sqrt(n / (n - 1))` for n rows. The interval is `difference ± z * standard error`, and `p_value`
     that of the two-sided test that there is no difference. A row of weight 2 is one observation.
-    Inside `jit`, squares have the precision of floats: with weights that differ, subtract from the
-    values of both models what they have in common if it is a thousand times their difference.
     With `clusters`, `update` also takes `cluster`, and the sum is over clusters of the sums of
     their rows, as for `Interval`.
 

@@ -13,6 +13,7 @@ from datarax._typing import PyTree
 from datarax._update_context import in_update
 from datarax._xp import xp
 from datarax.algebra.fields import state
+from datarax.algebra.one_pass import in_one_pass
 from datarax.algebra.row_merge import Target
 from datarax.metrics.base import Metric
 from datarax.metrics.call import taken_from
@@ -80,9 +81,6 @@ class Interval(WithArgument):
     For `AUROC` and `Gini` the standard error is that of DeLong, from the bins: it needs no state of
     its own. There a weight counts as repetitions, so fractional weights give a wrong error.
     It is NaN, with a warning, where all positives score above all negatives, or all below.
-
-    Inside `jit`, and without `clusters`, squares have the precision of floats: with weights that
-    differ, subtract a constant from values that are a thousand times their spread.
 
     Args:
         metric: a metric without data that is a ratio of two sums: `Mean`, `Ratio`, losses such as
@@ -210,7 +208,7 @@ class Interval(WithArgument):
         with in_update(checks="none"):  # the values have just been checked
             a, b = terms_of_rows(self.metric.emptied(), calls, rows_of(calls))
         counts = (a.to_float() != 0) | (b.to_float() != 0)
-        moments = self.moments.combine(self.moments.of_two(a, b, counts))
+        (moments,) = in_one_pass(self.moments.plus_two(a, b, counts))
         return self.with_parts({"metric": metric, "moments": moments})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:

@@ -7,6 +7,7 @@ import jax
 from datarax._typing import PyTree
 from datarax._xp import vmap, xp
 from datarax.algebra.fields import state
+from datarax.algebra.one_pass import in_one_pass
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
@@ -58,8 +59,9 @@ class PairedRatios(State, kw_only=False):
         """The same with rows added: a, b, c, d of each row, (N, *shape). Without clusters."""
         x, y = (stack([terms[i] for i in places], 1) for places in (_FIRST, _SECOND))
         counts = xp.stack([each.to_float() != 0 for each in terms]).any(0)
-        rows = self.moments.of_two(x, y, xp.broadcast_to(counts[:, None], x.shape))
-        return self.with_parts({"moments": self.moments.combine(rows)})
+        counts = xp.broadcast_to(counts[:, None], x.shape)
+        (moments,) = in_one_pass(self.moments.plus_two(x, y, counts))
+        return self.with_parts({"moments": moments})
 
     def plus_at(self, ids: jax.Array, terms: list[DoubleFloat], target: Target) -> Self:
         """Stacked states with rows added to their clusters: see `ClusterSums.plus_at`."""

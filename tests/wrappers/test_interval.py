@@ -40,6 +40,36 @@ def test_far_from_zero(rng):
     np.testing.assert_allclose(seen.results()["std_error"], want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("parts", [1, 37])
+@pytest.mark.parametrize("offset", [1e3, 1e4])
+def test_unequal_weights_far_from_zero_inside_jit(offset, parts, rng):
+    """What varies is a thousandth of the sums of squares from which it is computed."""
+    x = (offset + 0.3 * rng.normal(size=37 * 64)).astype(np.float32)
+    y = (x + 0.3 + 0.1 * rng.normal(size=x.size)).astype(np.float32)
+    w = rng.random(x.size, np.float32)
+    interval, compare = Interval(metrics.Mean()), datarax.Compare(metrics.Mean(), method="formula")
+    fold = jax.jit(
+        lambda one, two, x, y, w: (
+            one.update(x, weights=w),
+            two.update(values_a=x, values_b=y, weights=w),
+        )
+    )
+    for batch in zip(*(np.split(each, parts) for each in (x, y, w)), strict=True):
+        interval, compare = fold(interval, compare, *batch)
+
+    def error(values: np.ndarray) -> float:
+        wide = w.astype(np.float64)
+        apart = wide * (values - np.average(values, weights=wide))
+        n = len(values)
+        return np.sqrt(n / (n - 1) * (apart**2).sum()) / wide.sum()
+
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    np.testing.assert_allclose(interval.results()["std_error"], error(x), rtol=1e-4)
+    ends = compare.results()
+    half = (ends["upper"] - ends["lower"]) / 2
+    np.testing.assert_allclose(half / scipy.stats.norm.ppf(0.975), error(y - x), rtol=1e-4)
+
+
 def test_it_stays_in_the_range_of_the_metric():
     correct = np.int32([10, 10, 0, 10])
     results = Interval(metrics.PassAtK(k=1)).update(correct, np.full(4, 10, np.int32)).results()
