@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import jax
 import numpy as np
@@ -360,13 +360,27 @@ class Metric(State):
             )
         return super().weighted_by(factor)
 
-    def sampling_variance(self) -> jax.Array | None:
-        """The variance of the value over data sets of this size, if the state gives it.
+    variance_method: ClassVar[Literal["delta", "delong"]] = "delta"
+    """How `sampling_variance` computes it."""
 
-        It has the shape of the value: 0 where the data does not vary, so that it is not known, and
-        NaN where there are too few examples. None for other metrics.
+    def squared_weights(self) -> "Metric | None":
+        """What adds up the squared weights that `sampling_variance` needs, without data.
+
+        Its `update` takes the arguments of the metric. None if there is no `sampling_variance`.
         """
         return None
+
+    def sampling_variance(self, squares: PyTree) -> jax.Array:
+        """The variance of the value over data sets of this size.
+
+        Args:
+            squares: what `squared_weights` gave, updated with the same data.
+
+        Returns:
+            An array of the shape of the value: 0 where the data does not vary, so that it is not
+            known, and NaN where there are too few examples.
+        """
+        raise TypeError(f"{type(self).__name__} does not define sampling_variance()")
 
     def over(self, statistic: State) -> Self:
         """The metric over a finer statistic of another metric, if it can read its value from it.

@@ -1,4 +1,4 @@
-"""`Interval`: the standard error and the interval of a mean, a ratio or a proportion."""
+"""`Interval`: the standard error and the interval of a mean, a ratio, a count or an area."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,17 +37,23 @@ from datarax.wrappers.ratios import (
 )
 from datarax.wrappers.wrapper import WithArgument, checked_metric, prefixed
 
-_SEPARATED = (
-    "all pairs of a positive and a negative are ordered alike (the classes are separated, or all "
-    "scores are equal), so there is no standard error"
-)
+_CERTAIN = {
+    "delong": (
+        "all pairs of a positive and a negative are ordered alike (the classes are separated, or "
+        "all scores are equal), so there is no standard error"
+    ),
+    "delta": "the rows do not vary (all predictions are right, for example), so there is no "
+    "standard error",
+}
+"""Why a variance is 0, by the method."""
 
 
 class Interval(WithArgument):
-    """The value of a mean, a ratio or a proportion, with its standard error and interval.
+    """The value of a metric, with its standard error and interval, by a formula.
 
-    It costs little more than the metric: five numbers for each value, and no replicas. For other
-    metrics, see `Bootstrap`.
+    It is for means, ratios and proportions, for functions of the counts of classes, such as the
+    Matthews correlation or a macro F1, and for areas. It costs little more than the metric, and
+    needs no replicas: five numbers for each value of a ratio. For other metrics, see `Bootstrap`.
 
     `update` takes what that of the metric takes. `compute` gives a dict with `value`, `lower`,
     `upper` and `std_error`, each of the shape of the metric's value. NaN without data; the
@@ -78,21 +84,32 @@ class Interval(WithArgument):
     `p (1 - p) / std_error**2`, the number of independent ones that have this standard error; where
     it is 0, as the number of clusters.
 
-    For `AUROC` and `Gini` the standard error is that of DeLong, from the bins: it needs no state of
-    its own. There a weight counts as repetitions, so fractional weights give a wrong error.
-    It is NaN, with a warning, where all positives score above all negatives, or all below.
+    For other functions of counts by class (macro and weighted averages, `MatthewsCorrCoef`,
+    `CohenKappa`, `GeometricMeanScore`), the standard error is that of the delta method. With g the
+    derivative of the value by the weight of a row, which depends on its target and its prediction
+    alone, it is `sqrt(n / (n - 1) * sum (w g)**2)`. A table has the squared weights by target and
+    prediction, up to 64 classes. Inside `jit` the derivatives are differences of floats: of more
+    than a million rows, read such an interval outside it.
+
+    For `AUROC` and `Gini` it is that of DeLong, from the bins. For `AveragePrecision` it is the
+    delta method, with the influence of each row from the bins. Weighted rows of a class count as
+    `(sum w)**2 / sum w**2` there, which is exact where weights do not depend on the scores.
+
+    Where the data do not vary (all positives score above all negatives, or all predictions are
+    right), the standard error of these is NaN, with a warning. They take rows of one example.
 
     Args:
         metric: a metric without data that is a ratio of two sums: `Mean`, `Ratio`, losses such as
             `LogLoss`, `MeanSquaredError` and `MeanAbsoluteError`, and ratios of counts such as
             `Accuracy`, `Precision`, `F1` and `JaccardIndex` of a binary task, with
-            `average="micro"` or with `average=None`. Or `AUROC` or `Gini` of a binary task, or with
+            `average="micro"` or with `average=None`. Or another function of the counts of classes,
+            binary or multiclass. Or `AUROC`, `Gini` or `AveragePrecision` of a binary task, or with
             `average=None`.
         confidence: the probability with which the interval covers the true value.
-        method: "wilson" for a proportion, "delta" for any ratio, "delong" for an area; "auto" is
-            the first that applies.
-        clusters: how many cells the table of clusters has; each takes 16 bytes for each value. None
-            if rows are independent.
+        method: "wilson" for a proportion, "delong" for an area under the ROC curve, "delta" for
+            the others and for any ratio; "auto" is the first that applies.
+        clusters: for ratios: how many cells the table of clusters has; each takes 16 bytes for
+            each value. None if rows are independent.
 
     Raises:
         MetricInputError: the metric is no such ratio, or has data; `method` does not apply to it;
@@ -136,6 +153,8 @@ class Interval(WithArgument):
     denominator."""
     sums: ClusterSums = state()
     """With clusters: the sums of these parts, by cluster."""
+    squares: Metric = state()
+    """Of a metric that is no ratio: the squared weights that its variance needs."""
 
     def __init__(
         self,
@@ -149,13 +168,15 @@ class Interval(WithArgument):
         self.confidence = checked_confidence(confidence, "Interval")
         choice(method, ("auto", "delta", "wilson", "delong"), "method")
         ratio = jax.eval_shape(lambda: metric.as_ratio())
-        variance = jax.eval_shape(lambda: metric.sampling_variance())
-        if ratio is None and (variance is None or clusters is not None):
+        squares: PyTree = None if ratio is not None else metric.squared_weights()
+        if ratio is None and (squares is None or clusters is not None):
             raise MetricInputError(
-                f"Interval: {metric!r} is not a ratio of two sums. Expected a mean, or a ratio of "
-                f'counts that is binary, or has average="micro" or None; or, without clusters, '
-                f"AUROC or Gini of a binary task or with average=None; for other metrics there is "
-                f"Bootstrap, and the members of a collection are wrapped one by one"
+                f"Interval: there is no formula for {metric!r}"
+                f"{'' if clusters is None else ' with clusters'}. Expected a mean, or a ratio of "
+                f'counts that is binary, or has average="micro" or None; or, without clusters, a '
+                f"function of the counts of up to 64 classes, or AUROC, Gini or AveragePrecision "
+                f"of a binary task or with average=None; for other metrics there is Bootstrap, and "
+                f"the members of a collection are wrapped one by one"
             )
         if method == "wilson" and not metric.is_proportion:
             raise MetricInputError(
@@ -163,7 +184,7 @@ class Interval(WithArgument):
                 f'none; expected "delta"'
             )
         usual = "wilson" if metric.is_proportion else "delta"
-        usual = "delong" if ratio is None else usual
+        usual = metric.variance_method if ratio is None else usual
         if method not in ("auto", usual) and "delong" in (method, usual):
             raise MetricInputError(
                 f"Interval: method={method!r}, and the interval of {type(metric).__name__} is that "
@@ -172,6 +193,7 @@ class Interval(WithArgument):
         self.method = usual if method == "auto" else method
         self.clusters = clusters
         if ratio is None:
+            self.squares = squares
             return
         if clusters is None:
             self.moments = TwoMoments(ratio[0].shape, crossed=True)
@@ -204,7 +226,9 @@ class Interval(WithArgument):
             return self.with_parts({"metric": metric, "sums": sums})
         metric = self.metric.apply(calls)
         if not self._holds_moments:
-            return self.with_parts({"metric": metric})
+            with in_update(checks="none"):  # the metric checks the values
+                squares = self.squares.apply(calls)
+            return self.with_parts({"metric": metric, "squares": squares})
         with in_update(checks="none"):  # the values have just been checked
             a, b = terms_of_rows(self.metric.emptied(), calls, rows_of(calls))
         counts = (a.to_float() != 0) | (b.to_float() != 0)
@@ -215,7 +239,10 @@ class Interval(WithArgument):
         if self._holds_moments:
             return updated_at(self, calls, target)
         if self.clusters is None:
-            return self.with_parts({"metric": self.metric.apply_at(calls, target)})
+            with in_update(checks="none"):
+                squares = self.squares.apply_at(calls, target)
+            metric = self.metric.apply_at(calls, target)
+            return self.with_parts({"metric": metric, "squares": squares})
         ids, terms, calls = self._of_clusters(calls, element(self.metric))
         metric, sums = self.metric.apply_at(calls, target), self.sums.plus_at(ids, terms, target)
         return self.with_parts({"metric": metric, "sums": sums})
@@ -243,9 +270,9 @@ class Interval(WithArgument):
         elif self.clusters is not None:
             error, size = self._of_sums(value)
         else:
-            variance: PyTree = self.metric.sampling_variance()
+            variance = self.metric.sampling_variance(self.squares)
             error = nan_where(variance == 0, xp.sqrt(variance))
-            undefined = {"": Undefined(variance == 0, _SEPARATED)}
+            undefined = {"": Undefined(variance == 0, _CERTAIN[self.method])}
         if self.method == "wilson":
             lower, upper = _wilson(value, size, z)
         else:

@@ -272,9 +272,13 @@ def test_no_data_and_what_is_not_usable():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Interval(metrics.AveragePrecision()), "is not a ratio"),
-        (lambda: Interval(metrics.F1(num_classes=3)), "is not a ratio"),
-        (lambda: Interval(Collection({"mean": metrics.Mean()})), "is not a ratio"),
+        (lambda: Interval(metrics.LogAUC()), "there is no formula for LogAUC"),
+        (lambda: Interval(metrics.F1(num_classes=65, average="macro")), "there is no formula"),
+        (lambda: Interval(metrics.Median()), "there is no formula"),
+        (lambda: Interval(Collection({"mean": metrics.Mean()})), "there is no formula"),
+        (lambda: Interval(metrics.AUROC(), method="wilson"), "is for proportions"),
+        (lambda: Interval(metrics.AUROC(), method="delta"), "is that of method='delong'"),
+        (lambda: Interval(metrics.Mean(), method="delong"), "is that of method='delta'"),
         (lambda: Interval(metrics.Mean(), 95), "confidence=95"),
         (lambda: Interval(metrics.Mean(), method="wilson"), "proportions"),
         (lambda: Interval(metrics.Mean(), method="wald"), "method"),

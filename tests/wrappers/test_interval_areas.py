@@ -1,8 +1,9 @@
-"""`Interval(AUROC(...))`: the standard error by DeLong, from the bins."""
+"""`Interval` of areas, from the bins: by DeLong, and by the influence of each row."""
 
 import jax
 import numpy as np
 import pytest
+import sklearn.metrics
 
 import datarax
 from datarax import Collection, Interval, Sliced, metrics
@@ -43,7 +44,10 @@ def test_equals_all_pairs(make, rng):
 def test_one_result_by_class_slice_program_and_on_devices(rng):
     scores, target = drawn(rng, levels=4)
     empty = Interval(metrics.AUROC(bits=10))
-    assert len(jax.tree.leaves(empty)) == len(jax.tree.leaves(empty.metric))
+    more = sum(x.nbytes for x in jax.tree.leaves(empty)) - sum(
+        x.nbytes for x in jax.tree.leaves(empty.metric)
+    )
+    assert more <= 256
     want = empty.update(scores, target).results()
     traced = jax.jit(lambda m, s, t: m.update(s, t))(empty, scores, target)
     mesh = make_mesh("auto", {"d": 8})
@@ -85,9 +89,69 @@ def test_it_covers(rng):
         lambda: Interval(metrics.AUROC(num_classes=3)),
         lambda: Interval(metrics.AUROC(max_fpr=0.5)),
         lambda: Interval(metrics.AUROC(), clusters=8),
-        lambda: Interval(metrics.AveragePrecision()),
+        lambda: Interval(metrics.AveragePrecision(num_classes=3)),
+        lambda: Interval(metrics.LogAUC()),
     ],
 )
 def test_what_has_no_formula(make):
-    with pytest.raises(datarax.MetricInputError, match="is not a ratio"):
+    with pytest.raises(datarax.MetricInputError, match="there is no formula"):
         make()
+
+
+def by_influence(value, weights):
+    """The standard error of a weighted value, from its derivatives by the weight of each row."""
+    step = 1e-6 * weights.mean()
+    slopes = []
+    for i in range(len(weights)):
+        ends = [value(weights + sign * step * (np.arange(len(weights)) == i)) for sign in (1, -1)]
+        slopes.append((ends[0] - ends[1]) / (2 * step))
+    return np.sqrt(((weights * np.array(slopes)) ** 2).sum())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("levels", [2, None])
+def test_average_precision(levels, weighted, rng):
+    scores, target = drawn(rng, 160, levels)
+    # One weight for each class: the rows of a class count as so many observations.
+    w = np.where(target == 1, 3.0, 0.25) if weighted else np.ones(160)
+
+    def value(w):
+        return sklearn.metrics.average_precision_score(target, scores, sample_weight=w)
+
+    for metric in (metrics.AveragePrecision(), metrics.AveragePrecision(exact=True, capacity=160)):
+        seen = Interval(metric).update(scores, target, weights=w if weighted else None)
+        results = seen.results()
+        # The factor m / (m - 1) of about 80 rows of each class.
+        np.testing.assert_allclose(results["std_error"], by_influence(value, w), rtol=0.02)
+        np.testing.assert_allclose(results["value"], value(w), rtol=1e-3)
+    program = jax.jit(lambda m, *x: m.update(*x))(Interval(metric), scores, target)
+    host = Interval(metric).update(scores, target).results()
+    np.testing.assert_allclose(program.results()["std_error"], host["std_error"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [metrics.AUROC, metrics.Gini, metrics.AveragePrecision])
+def test_a_row_of_weight_two_is_one_observation(make, rng):
+    scores, target = drawn(rng, 400)
+    one = Interval(make()).update(scores, target).results()
+    two = Interval(make()).update(scores, target, weights=np.full(400, 2.0)).results()
+    np.testing.assert_allclose(list(two.values()), list(one.values()), rtol=1e-6)
+    half = rng.integers(0, 2, 400)
+    kept = Interval(make()).update(scores[half == 1], target[half == 1]).results()
+    masked = Interval(make()).update(scores, target, weights=half).results()
+    np.testing.assert_allclose(list(masked.values()), list(kept.values()), rtol=1e-6)
+    # Weights that do not depend on scores: as many observations as Kish says.
+    if make is metrics.AUROC:
+        w = rng.exponential(size=400)
+        error = Interval(make()).update(scores, target, weights=w).results()["std_error"]
+
+        def value(w):
+            return sklearn.metrics.roc_auc_score(target, scores, sample_weight=w)
+
+        np.testing.assert_allclose(error, by_influence(value, w), rtol=0.2)
+
+
+def test_several_examples_in_a_row_are_refused(rng):
+    scores, target = drawn(rng)
+    metric = Interval(metrics.MatthewsCorrCoef())
+    with pytest.raises(datarax.MetricInputError, match="rows of one example each"):
+        metric.update(scores[:, None] > 0, target[:, None])

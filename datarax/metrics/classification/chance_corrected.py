@@ -23,6 +23,7 @@ class ChanceCorrected(CountMetric):
     """
 
     higher_is_better = True
+    value_range = (-1.0, 1.0)
     zero_division: float = 0.0
     """The value of 0/0: if all predictions, or all targets, are of one class. For `CohenKappa`: if
     both are."""

@@ -3,16 +3,20 @@
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
+import numpy as np
 
 from datarax._checks import real, resolve_average
 from datarax._typing import ArrayLike, PyTree, TaskAverage, Weights
-from datarax._xp import xp
+from datarax._xp import vmap, xp
 from datarax.algebra.fields import field, state
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.squared_weights import SquaredWeights
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
-from datarax.statistics.class_counts import ClassCounts
+from datarax.statistics.class_counts import ClassCounts, ConfusionCounts
 
+_MOST_CLASSES = 64
+"""The classes of a table of kinds of rows, which takes 32 KiB."""
 ONE_CLASS = "in a binary task, whose value is of the positive class (num_classes=2 averages both)"
 """Why an average has no effect."""
 
@@ -136,6 +140,64 @@ class CountMetric(TaskMetric):
             MetricTypeError: the labels are not integers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
+
+    def squared_weights(self) -> SquaredWeights | None:
+        """Of kinds of rows, by target and prediction: binary, and up to 64 classes; else None.
+
+        A row of several labels, or of several predictions, has too many kinds.
+        """
+        counts: ClassCounts | None = self.statistic if type(self.statistic) is ClassCounts else None
+        if counts is None or counts.num_labels is not None or counts.top_k > 1:
+            return None
+        value = jax.eval_shape(lambda metric: metric.value_and_bounds()[0], self)
+        if not isinstance(value, jax.ShapeDtypeStruct) or value.ndim > 1 or value.dtype == np.int32:
+            return None
+        if counts.num_classes is None:
+            return SquaredWeights(counts.emptied())
+        if counts.num_classes > _MOST_CLASSES:
+            return None
+        return SquaredWeights(ConfusionCounts.from_fields(self))
+
+    def sampling_variance(self, squares: PyTree) -> jax.Array:
+        """The variance by the delta method.
+
+        It is the sum over kinds of rows, by target and prediction, of their squared weights times
+        the square of the derivative of the value by the weight of the kind: the value does not
+        depend on the unit of weights, so the derivatives of all rows add up to 0. They are
+        differences of values at counts a little greater and less; inside `jit` of floats.
+        """
+        cells = self.statistic.cells
+        counts = cells.double.to_float()  # (4, C)
+        size = counts.shape[1]
+        # So that rounding and curvature have about the same part in the error.
+        steps = counts * xp.asarray(np.finfo(counts.dtype).eps ** (1 / 3), counts.dtype)
+
+        def value_at(change: jax.Array) -> jax.Array:
+            statistic = self.statistic.replace(cells=cells.plus(DoubleFloat.of(change)))
+            return self.replace(statistic=statistic).value_and_bounds()[0]
+
+        each = xp.reshape(xp.eye(4 * size, dtype=counts.dtype), (4 * size, 4, size)) * steps[None]
+        apart = vmap(value_at)(each) - vmap(value_at)(-each)
+        shape = apart.shape[1:]
+        apart = xp.reshape(apart, (4, size, -1))
+        some = (steps > 0)[..., None]
+        # What no row has, no row changes.
+        slopes = xp.where(some, apart / xp.where(some, 2 * steps[..., None], 1), 0)
+        tp, fp, fn, tn = (slopes[i] for i in range(4))
+        if size == 1:  # the positive class
+            by_kind = xp.stack([xp.concatenate([tn, fp]), xp.concatenate([fn, tp])])
+        else:
+            others = xp.sum(tn, 0, keepdims=True) - tn
+            by_kind = fn[:, None] + fp[None] + others[:, None] - tn[None]
+            same = xp.eye(size, dtype=xp.bool_)[..., None]
+            by_kind = xp.where(same, (tp + others)[:, None], by_kind)
+        weights = squares.by_kind
+        variance = xp.sum(weights.to_float()[..., None] * by_kind * by_kind, (0, 1))
+        total = Counts.of(self.statistic).total[0]
+        number = (total * total / weights.sum().sum()).to_float()
+        variance = variance * number / xp.maximum(number - 1, 1)
+        variance = nan_where(number < 1.5, variance)
+        return xp.reshape(variance, shape)
 
 
 class TopKCountMetric(CountMetric):

@@ -214,6 +214,7 @@ class GeometricMeanScore(CountMetric):
     """
 
     higher_is_better = True
+    value_range = (0.0, 1.0)
     short_name = "gmean"
 
     def compute(self) -> PyTree:

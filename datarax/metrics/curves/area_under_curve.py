@@ -16,11 +16,13 @@ from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
 from datarax.metrics.reading import Bounds
+from datarax.metrics.squared_weights import SquaredWeights
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.float_grid import default_bits
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.numerics.special import x_minus_log1p
 from datarax.statistics.adaptive_bins import AdaptiveBins
+from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.scores import LOG_ODDS_OCTAVES, Groups, ScoreBuffer, Scores, sums_above
 
 
@@ -161,12 +163,19 @@ class AreaMetric(ScoreMetric):
     def _areas(self) -> DoubleFloat:
         return self.areas(self.groups())
 
-    def _variance_of(self, factor: float) -> jax.Array | None:
-        """The variance of the area under the ROC curve times a factor, of each value that is of one
-        binary task; None for averages over classes, whose values depend on each other."""
+    def _class_weights(self) -> SquaredWeights | None:
+        """The `squared_weights` of a metric whose variance is a sum over both classes."""
+        # The values of classes depend on each other, so an average of them has no formula.
         if not (self.is_binary or self.average is None):
             return None
-        return self.by_task(_delong_variance(self.groups()) * factor**2)
+        # Only the targets matter; of logits, any score is one.
+        counts = ClassCounts(
+            num_classes=self.num_classes,
+            num_labels=self.num_labels,
+            ignore_index=self.ignore_index,
+            from_logits=self.num_classes is None,
+        )
+        return SquaredWeights(counts)
 
     def _averaged(self, area: DoubleFloat) -> jax.Array:
         # A rounding error must not put a perfect value above 1.
@@ -205,30 +214,43 @@ def _total_pairs(groups: Groups) -> DoubleFloat:
     return (groups.total_positives * groups.total_negatives).reshape(1, -1)
 
 
-def _delong_variance(groups: Groups) -> jax.Array:
+def _variance_by_influence(
+    groups: Groups, of_positives: DoubleFloat, of_negatives: DoubleFloat, squares: SquaredWeights
+) -> jax.Array:
+    """The variance of an area from the influence of an example of each group, of shape (size,).
+
+    The influence of an example is what the area gains per share of the weight of its class; over
+    all data, the influences add up to 0. With m examples of a class, its part of the variance is
+    `mean(influence**2) / (m - 1)`. Weighted examples count as `(sum w)**2 / sum w**2` (Kish), which
+    is exact where weights do not depend on scores. NaN for fewer than 2 examples of a class.
+    """
+    total, single = DoubleFloat.of(xp.zeros(groups.scale.shape, groups.scale.dtype)), False
+    for x, whole, influence, squared in (
+        (groups.positives, groups.total_positives, of_positives, squares.of_positives),
+        (groups.negatives, groups.total_negatives, of_negatives, squares.of_negatives),
+    ):
+        whole = whole[:, 0]
+        mean_square = (x * influence * influence).sum((-1,)) / whole
+        weight = whole / DoubleFloat.of(groups.scale)
+        m = weight * weight / squared
+        total, single = total + mean_square / (m - 1), single | ~(m.to_float() > 1.5)
+    return nan_where(single, total.to_float())
+
+
+def _delong_variance(groups: Groups, squares: SquaredWeights) -> jax.Array:
     """The variance of the area under the ROC curve by DeLong, of shape (size,).
 
     With V(x) the share of the negatives below a positive, and of the positives above a negative,
-    where ties count half, and m and n examples of both, it is `var(V of positives) / m + var(V of
-    negatives) / n`. NaN where one of the two has fewer than 2 examples. E. R. DeLong et al. (1988),
-    https://doi.org/10.2307/2531595.
+    where ties count half, it is `var(V of positives) / m + var(V of negatives) / n`, of m positives
+    and n negatives. E. R. DeLong et al. (1988), https://doi.org/10.2307/2531595.
     """
-
     p, n = groups.positives, groups.negatives
     all_p, all_n = groups.total_positives, groups.total_negatives
     below = all_n - groups.negatives_above - n
-    total = DoubleFloat.of(xp.zeros((p.shape[0], 1), p.dtype))
     area = _ordered_pairs(groups)[1].reshape(-1, 1) / (all_p * all_n)
-    for x, whole, share in (
-        (p, all_p, (below + n * 0.5) / all_n),
-        (n, all_n, (groups.positives_above + p * 0.5) / all_p),
-    ):
-        apart = share - area
-        squares = (x * apart * apart).sum((-1,)).reshape(-1, 1)
-        # The weights are scaled, so one example is `scale`.
-        total = total + squares / whole * (DoubleFloat.of(groups.scale) / (whole - groups.scale))
-    single = (all_p < groups.scale * 2) | (all_n < groups.scale * 2)
-    return nan_where(single, total.to_float())[:, 0]
+    of_positives = (below + n * 0.5) / all_n - area
+    of_negatives = (groups.positives_above + p * 0.5) / all_p - area
+    return _variance_by_influence(groups, of_positives, of_negatives, squares)
 
 
 class AUROC(AreaMetric):
@@ -324,10 +346,15 @@ class AUROC(AreaMetric):
         chance = max_fpr * max_fpr / 2
         return ((area - chance) / (max_fpr - chance) + 1) * 0.5
 
-    def sampling_variance(self) -> jax.Array | None:
+    variance_method = "delong"
+
+    def squared_weights(self) -> SquaredWeights | None:
         if self.max_fpr not in (None, 1) or isinstance(self.statistic, ScoreTable):
             return None
-        return self._variance_of(1)
+        return self._class_weights()
+
+    def sampling_variance(self, squares: PyTree) -> jax.Array:
+        return self.by_task(_delong_variance(self.groups(), squares))
 
 
 class Gini(AreaMetric):
@@ -352,8 +379,13 @@ class Gini(AreaMetric):
         # One quotient, which is rounded once: near 0, `2 * auroc - 1` would lose digits.
         return (_ordered_pairs(groups) * 2 - pairs) / pairs
 
-    def sampling_variance(self) -> jax.Array | None:
-        return self._variance_of(2)
+    variance_method = "delong"
+
+    def squared_weights(self) -> SquaredWeights | None:
+        return self._class_weights()
+
+    def sampling_variance(self, squares: PyTree) -> jax.Array:
+        return self.by_task(_delong_variance(self.groups(), squares) * 4)
 
 
 class AveragePrecision(AreaMetric):
@@ -374,6 +406,36 @@ class AveragePrecision(AreaMetric):
         >>> print(round(float(metric.compute()), 4))
         0.8333
     """
+
+    def squared_weights(self) -> SquaredWeights | None:
+        return self._class_weights()
+
+    def sampling_variance(self, squares: PyTree) -> jax.Array:
+        """The variance by the influence of each example.
+
+        With T and F the positives and negatives that score at least as high as a positive i, its
+        precision is T / (T + F). Another positive j adds its own precision, and raises that of each
+        positive i that does not score higher by F / (T + F)**2; a negative lowers it by
+        T / (T + F)**2.
+        """
+        groups = self.groups()
+        p, all_p, all_n = groups.positives, groups.total_positives, groups.total_negatives
+        found, false = groups.true_positives, groups.false_positives
+        all_found = found + false
+        safe = where(all_found.high > 0, all_found, DoubleFloat.of(1, all_found.dtype))
+        precision = found / safe
+
+        def up_to(terms: DoubleFloat) -> DoubleFloat:
+            """The sum over this group and all lower ones."""
+            total = terms.sum((-1,)).reshape(-1, 1)
+            return total - sums_above(terms)
+
+        area = self._areas()[1].reshape(-1, 1)
+        of_positives = precision + up_to(p * false / safe / safe) - area
+        of_negatives = up_to(p * found / safe / safe) * -1
+        # Per share of the weight of the negatives.
+        of_negatives = of_negatives * all_n / all_p
+        return self.by_task(_variance_by_influence(groups, of_positives, of_negatives, squares))
 
     def areas(self, groups: Groups) -> DoubleFloat:
         p, n = groups.positives.to_float(), groups.negatives.to_float()
