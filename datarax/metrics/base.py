@@ -352,6 +352,14 @@ class Metric(State):
         """
         return None
 
+    def ratio_within(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        """The ratio that the value is a function of, such as the mean whose root it is; or None."""
+        return self.as_ratio()
+
+    def slope_of_ratio(self) -> jax.Array | float:
+        """The derivative of the value by the ratio in `ratio_within`."""
+        return 1.0
+
     def weighted_by(self, factor: ScaledDouble) -> Self:
         if not self.weights_repeat:
             raise MetricTypeError(
@@ -360,8 +368,8 @@ class Metric(State):
             )
         return super().weighted_by(factor)
 
-    variance_method: ClassVar[Literal["delta", "delong"]] = "delta"
-    """How `sampling_variance` computes it."""
+    variance_method: ClassVar[Literal["delta", "delong", "woodruff"]] = "delta"
+    """How `sampling_variance` computes it; "woodruff": there is `sampling_ends` in its place."""
 
     def squared_weights(self) -> "Metric | None":
         """What adds up the squared weights that `sampling_variance` needs, without data.
@@ -381,6 +389,10 @@ class Metric(State):
             known, and NaN where there are too few examples.
         """
         raise TypeError(f"{type(self).__name__} does not define sampling_variance()")
+
+    def sampling_ends(self, z: float, squares: PyTree) -> tuple[jax.Array, jax.Array]:
+        """The ends of an interval of `z` standard errors; see `sampling_variance`."""
+        raise TypeError(f"{type(self).__name__} does not define sampling_ends()")
 
     def over(self, statistic: State) -> Self:
         """The metric over a finer statistic of another metric, if it can read its value from it.

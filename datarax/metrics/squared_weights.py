@@ -1,7 +1,12 @@
-"""`SquaredWeights`: how many observations weighted rows count as, by target and prediction."""
+"""How many observations weighted rows count as: in all, or by target and prediction."""
 
+import functools
+import operator
 from typing import Any, Self
 
+import jax
+
+from datarax._checks import as_float
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
@@ -9,6 +14,7 @@ from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.statistics.class_counts import ConfusionCounts
+from datarax.statistics.weighted_total import WeightedTotal
 
 
 class SquaredWeights(Metric):
@@ -38,17 +44,9 @@ class SquaredWeights(Metric):
             MetricInputError: rows hold several examples, which may depend on each other.
         """
         # Of several labels, the last axis is that of labels.
-        axes = 2 if getattr(self.statistic, "num_labels", None) else 1
-        if xp.ndim(target) > axes:
-            raise MetricInputError(
-                f"target of shape {xp.shape(target)}; an interval takes rows of one example each, "
-                f"which are its observations. Reshape to one axis of examples if they are "
-                f"independent; else there is Bootstrap"
-            )
-        if weights is not None and xp.asarray(weights).dtype != xp.bool_:
-            weights = xp.asarray(weights)
-            weights = weights * weights
-        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
+        _check_rows(target, "target", 2 if getattr(self.statistic, "num_labels", None) else 1)
+        squares = _squared(weights)
+        return self.replace(statistic=self.statistic.update(preds, target, weights=squares))
 
     @property
     def of_positives(self) -> DoubleFloat:
@@ -74,3 +72,51 @@ class SquaredWeights(Metric):
             return self.statistic.matrix.double
         tp, fp, fn, tn = self._cells
         return stack([tn, fp, fn, tp], -1).reshape(2, 2)
+
+
+class SquaredTotal(Metric):
+    """The sum of the squared weights of values, or of pairs of them, that are not NaN."""
+
+    statistic = WeightedTotal()
+
+    def update(self, *values: ArrayLike, weights: Weights = None, **named: ArrayLike) -> Self:
+        """A new metric with the batch folded in.
+
+        Args:
+            values: of shape (N,), by position or by name.
+            weights: of the rows.
+            named: see `values`.
+
+        Raises:
+            MetricInputError: rows hold several values, which may depend on each other.
+        """
+        given = [as_float(xp.asarray(x)) for x in (*values, *named.values())]
+        total = functools.reduce(operator.sub, given)
+        _check_rows(total, "values", 1)
+        each = xp.where(xp.isnan(total), total, xp.ones((), total.dtype))
+        return self.replace(statistic=self.statistic.update(each, weights=_squared(weights)))
+
+    def observations(self, weight: DoubleFloat) -> jax.Array:
+        """How many observations rows of this total weight count as."""
+        return (weight * weight / self.statistic.weight.double).to_float()
+
+
+def _check_rows(x: ArrayLike, name: str, most_axes: int) -> None:
+    if xp.ndim(x) > most_axes:
+        raise MetricInputError(
+            f"{name} of shape {xp.shape(x)}; an interval takes rows of one example each, which "
+            f"are its observations. Reshape to one axis of examples if they are independent; else "
+            f"there is Bootstrap"
+        )
+
+
+def _squared(weights: Weights) -> Weights:
+    """The squares of weights; a mask is its own."""
+    if weights is None:
+        return None
+    w = xp.asarray(weights)
+    if w.dtype == xp.bool_:
+        return w
+    # Squares of integers or of half floats could overflow.
+    w = as_float(w)
+    return w * w

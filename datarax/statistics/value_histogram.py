@@ -116,6 +116,26 @@ class ValueHistogram(CountsInvalid):
         lower, _, upper = self._quantiles(checked_q(q), method)
         return lower, upper
 
+    def ends_of_quantile(
+        self, q: float | Sequence[float], z: float, n: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The ends of an interval of the quantile, of `n` observations: quantiles `z` standard
+        errors of the rank apart from it, moved outward to their certain bounds."""
+        exact = exact_q(q)
+        share = exact.to_float()
+        apart = z * xp.sqrt(share * (1 - share) / xp.maximum(n, 1))
+        ends = []
+        for place, moved in ((0, -apart), (2, apart)):
+            at = (exact + moved).map(lambda x: xp.asarray(x))
+            at = DoubleFloat.of(xp.clip(at.to_float(), 0, 1))
+            ends.append(quantiles_of(self.bins.contents(), at, "inverted_cdf")[place])
+        return ends[0], ends[1]
+
+    @property
+    def total(self) -> DoubleFloat:
+        """The weight of all values."""
+        return self.bins.contents().weights[0, 0].sum()
+
     @computed_once
     @read_on_host
     def _quantiles(self, q: float | tuple[float, ...], method: str) -> tuple[jax.Array, ...]:

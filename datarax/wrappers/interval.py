@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, get_args
 
 import jax
 
@@ -37,6 +37,7 @@ from datarax.wrappers.ratios import (
 )
 from datarax.wrappers.wrapper import WithArgument, checked_metric, prefixed
 
+Method = Literal["auto", "delta", "wilson", "delong", "woodruff"]
 _CERTAIN = {
     "delong": (
         "all pairs of a positive and a negative are ordered alike (the classes are separated, or "
@@ -84,6 +85,9 @@ class Interval(WithArgument):
     `p (1 - p) / std_error**2`, the number of independent ones that have this standard error; where
     it is 0, as the number of clusters.
 
+    A root or an exponential of such a ratio (`RootMeanSquaredError`, `Perplexity`) has its standard
+    error times the slope of the function.
+
     For other functions of counts by class (macro and weighted averages, `MatthewsCorrCoef`,
     `CohenKappa`, `GeometricMeanScore`), the standard error is that of the delta method. With g the
     derivative of the value by the weight of a row, which depends on its target and its prediction
@@ -95,19 +99,25 @@ class Interval(WithArgument):
     delta method, with the influence of each row from the bins. Weighted rows of a class count as
     `(sum w)**2 / sum w**2` there, which is exact where weights do not depend on the scores.
 
+    For `Median`, `Quantile` and `MedianAbsoluteError` the ends are quantiles themselves, at
+    `q ± z * sqrt(q (1 - q) / n)`, which is the interval of the binomial distribution for the rank;
+    they are moved outward to the certain bounds of the bins. The standard error is that of
+    Woodruff, `(upper - lower) / (2 z)`. Weighted rows count as `(sum w)**2 / sum w**2`.
+
     Where the data do not vary (all positives score above all negatives, or all predictions are
     right), the standard error of these is NaN, with a warning. They take rows of one example.
 
     Args:
-        metric: a metric without data that is a ratio of two sums: `Mean`, `Ratio`, losses such as
-            `LogLoss`, `MeanSquaredError` and `MeanAbsoluteError`, and ratios of counts such as
-            `Accuracy`, `Precision`, `F1` and `JaccardIndex` of a binary task, with
-            `average="micro"` or with `average=None`. Or another function of the counts of classes,
-            binary or multiclass. Or `AUROC`, `Gini` or `AveragePrecision` of a binary task, or with
-            `average=None`.
+        metric: a metric without data that is a ratio of two sums, or a root or an exponential of
+            one: `Mean`, `Ratio`, losses such as `LogLoss`, `MeanSquaredError`, `MeanAbsoluteError`
+            and `Perplexity`, and ratios of counts such as `Accuracy`, `Precision`, `F1` and
+            `JaccardIndex` of a binary task, with `average="micro"` or with `average=None`. Or
+            another function of the counts of classes, binary or multiclass. Or `AUROC`, `Gini` or
+            `AveragePrecision` of a binary task, or with `average=None`. Or `Median`, `Quantile` or
+            `MedianAbsoluteError`.
         confidence: the probability with which the interval covers the true value.
-        method: "wilson" for a proportion, "delong" for an area under the ROC curve, "delta" for
-            the others and for any ratio; "auto" is the first that applies.
+        method: "wilson" for a proportion, "delong" for an area under the ROC curve, "woodruff" for
+            a quantile, "delta" for the others and for any ratio; "auto" is the first that applies.
         clusters: for ratios: how many cells the table of clusters has; each takes 16 bytes for
             each value. None if rows are independent.
 
@@ -123,6 +133,8 @@ class Interval(WithArgument):
         E. Miller (2024), Adding error bars to evals, https://arxiv.org/abs/2411.00640, on clusters.
         E. R. DeLong et al. (1988), Comparing the areas under two or more correlated receiver
         operating characteristic curves, https://doi.org/10.2307/2531595.
+        R. S. Woodruff (1952), Confidence intervals for medians and other position measures,
+        https://doi.org/10.1080/01621459.1952.10483443.
         E. L. Korn and B. I. Graubard (1998), Confidence intervals for proportions with small
         expected number of positive counts estimated from survey data, Survey Methodology 24.
 
@@ -146,7 +158,7 @@ class Interval(WithArgument):
     needs_own: ClassVar[bool] = True
 
     confidence: float
-    method: Literal["auto", "delta", "wilson", "delong"]
+    method: Method
     clusters: int | None
     moments: TwoMoments = state()
     """Without clusters: the moments of the parts of each row in the numerator and in the
@@ -161,22 +173,22 @@ class Interval(WithArgument):
         metric: Metric,
         confidence: float = 0.95,
         *,
-        method: Literal["auto", "delta", "wilson", "delong"] = "auto",
+        method: Method = "auto",
         clusters: int | None = None,
     ):
         self.metric = checked_metric(metric, "Interval")
         self.confidence = checked_confidence(confidence, "Interval")
-        choice(method, ("auto", "delta", "wilson", "delong"), "method")
-        ratio = jax.eval_shape(lambda: metric.as_ratio())
+        choice(method, get_args(Method), "method")
+        ratio = jax.eval_shape(lambda: metric.ratio_within())
         squares: PyTree = None if ratio is not None else metric.squared_weights()
         if ratio is None and (squares is None or clusters is not None):
             raise MetricInputError(
                 f"Interval: there is no formula for {metric!r}"
                 f"{'' if clusters is None else ' with clusters'}. Expected a mean, or a ratio of "
                 f'counts that is binary, or has average="micro" or None; or, without clusters, a '
-                f"function of the counts of up to 64 classes, or AUROC, Gini or AveragePrecision "
-                f"of a binary task or with average=None; for other metrics there is Bootstrap, and "
-                f"the members of a collection are wrapped one by one"
+                f"function of the counts of up to 64 classes, a quantile, or AUROC, Gini or "
+                f"AveragePrecision of a binary task or with average=None; for other metrics there "
+                f"is Bootstrap, and the members of a collection are wrapped one by one"
             )
         if method == "wilson" and not metric.is_proportion:
             raise MetricInputError(
@@ -185,7 +197,7 @@ class Interval(WithArgument):
             )
         usual = "wilson" if metric.is_proportion else "delta"
         usual = metric.variance_method if ratio is None else usual
-        if method not in ("auto", usual) and "delong" in (method, usual):
+        if method not in ("auto", usual) and not {method, usual} <= {"delta", "wilson"}:
             raise MetricInputError(
                 f"Interval: method={method!r}, and the interval of {type(metric).__name__} is that "
                 f"of method={usual!r}"
@@ -269,21 +281,30 @@ class Interval(WithArgument):
             error, size = self._of_moments()
         elif self.clusters is not None:
             error, size = self._of_sums(value)
+        elif self.method == "woodruff":
+            lower, upper = self.metric.sampling_ends(z, self.squares)
+            return self._with_ends(whole, lower, upper, (upper - lower) / (2 * z))
         else:
             variance = self.metric.sampling_variance(self.squares)
             error = nan_where(variance == 0, xp.sqrt(variance))
             undefined = {"": Undefined(variance == 0, _CERTAIN[self.method])}
+        error = error * self.metric.slope_of_ratio()
         if self.method == "wilson":
             lower, upper = _wilson(value, size, z)
         else:
             least, greatest = self.metric.value_range
             lower = xp.maximum(value - z * error, least)
             upper = xp.minimum(value + z * error, greatest)
+        return replace(self._with_ends(whole, lower, upper, error), undefined=undefined)
+
+    def _with_ends(
+        self, whole: Reading, lower: jax.Array, upper: jax.Array, error: jax.Array
+    ) -> Reading:
+        """The reading of the metric with its interval, NaN where the value is."""
+        none = xp.isnan(xp.asarray(whole.value))
         ends = {"lower": lower, "upper": upper, "std_error": error}
-        ends = {name: nan_where(xp.isnan(value), x) for name, x in ends.items()}
-        value = {"value": whole.value, **ends}
-        bounds = prefixed([("value", whole.bounds)])
-        return replace(whole, value=value, bounds=bounds, undefined=undefined)
+        value = {"value": whole.value} | {name: nan_where(none, x) for name, x in ends.items()}
+        return replace(whole, value=value, bounds=prefixed([("value", whole.bounds)]))
 
     def _of_moments(self) -> tuple[jax.Array, jax.Array]:
         """The standard error, and how many observations of a proportion the rows count as."""

@@ -122,7 +122,7 @@ def scaled_ratio(metric: Metric) -> Ratio:
         power = exponent_of(x.high)
         return ScaledDouble(x.map(lambda part: times_power_of_two(part, -power)), power)
 
-    ratio: PyTree = metric.as_ratio()
+    ratio: PyTree = metric.ratio_within()
     numerator, denominator = map(scaled, ratio)
     return numerator, denominator
 
@@ -140,10 +140,10 @@ def terms_of_rows(empty: Metric, call: Call, rows: int) -> PyTree:
     if rows and call.grouped:
         stack = Stack.of(empty, rows)
         each = Target(xp.arange(rows, dtype=xp.uint32), rows)
-        return stack.holding(stack.states.apply_at(call, each)).map(lambda one: one.as_ratio())
+        return stack.holding(stack.states.apply_at(call, each)).map(lambda one: one.ratio_within())
     if rows and adds_by_row(empty, call):
         terms = kept_apart(empty, call, rows)
         terms = map_leaf_states(lambda states: [each.as_state() for each in states], terms)
-        ratio: PyTree = terms.as_ratio()
+        ratio: PyTree = terms.ratio_within()
         return [x.map(lambda part: xp.moveaxis(part, -1, 0)) for x in ratio]
-    return vmap(lambda call: empty.apply(call).as_ratio())(by_rows(call, rows))
+    return vmap(lambda call: empty.apply(call).ratio_within())(by_rows(call, rows))

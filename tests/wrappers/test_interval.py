@@ -149,7 +149,7 @@ def test_documents_in_rows_of_their_own_are_observations_by_query(metric, rng):
     flat, relevant = scores.ravel()[order], target.ravel()[order]
 
     def check(got, expected):
-        assert expected["std_error" if "std_error" in expected else "upper"] > 0
+        assert expected["lower"] < expected["upper"]
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, expected)
 
     whole = Interval(metric).update(scores, target).results()
@@ -167,6 +167,26 @@ def test_documents_in_rows_of_their_own_are_observations_by_query(metric, rng):
         compare.update(**pair, query=query).results(),
         compare.update(preds_a=scores, preds_b=other, target=target).results(),
     )
+
+
+def test_of_functions_of_a_mean(rng):
+    """The standard error of the mean times the slope of the function."""
+    x, y = rng.normal(size=(2, 300)).astype(np.float32)
+    squares = (x - y).astype(np.float64) ** 2
+    for metric in (metrics.RootMeanSquaredError(), metrics.MeanSquaredError(squared=False)):
+        error = scipy.stats.sem(squares) / (2 * np.sqrt(squares.mean()))
+        results = Interval(metric).update(x, y).results()
+        np.testing.assert_allclose(results["std_error"], error, rtol=1e-6)
+        inside = jax.jit(lambda m, x, y: m.update(x, y).compute())(Interval(metric), x, y)
+        np.testing.assert_allclose(inside["std_error"], error, rtol=1e-5)
+        clustered = Interval(metric, clusters=300).update(x, y, cluster=np.arange(300)).results()
+        np.testing.assert_allclose(clustered["std_error"], error, rtol=1e-6)
+    loss = rng.exponential(size=300).astype(np.float32)
+    results = Interval(metrics.Perplexity(from_losses=True)).update(loss).results()
+    error = np.exp(loss.mean()) * scipy.stats.sem(loss.astype(np.float64))
+    np.testing.assert_allclose(results["std_error"], error, rtol=1e-5)
+    with pytest.raises(datarax.MetricInputError, match="needs a ratio"):
+        datarax.Compare(metrics.RootMeanSquaredError(), method="formula")
 
 
 def test_it_covers(rng):
@@ -274,7 +294,6 @@ def test_no_data_and_what_is_not_usable():
     [
         (lambda: Interval(metrics.LogAUC()), "there is no formula for LogAUC"),
         (lambda: Interval(metrics.F1(num_classes=65, average="macro")), "there is no formula"),
-        (lambda: Interval(metrics.Median()), "there is no formula"),
         (lambda: Interval(Collection({"mean": metrics.Mean()})), "there is no formula"),
         (lambda: Interval(metrics.AUROC(), method="wilson"), "is for proportions"),
         (lambda: Interval(metrics.AUROC(), method="delta"), "is that of method='delong'"),

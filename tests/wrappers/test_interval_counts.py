@@ -86,6 +86,16 @@ def test_one_result_by_batch_program_slice_and_on_devices(rng):
     np.testing.assert_allclose(list(sliced.values()), list(own.values()), rtol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.float16])
+def test_great_weights_of_narrow_dtypes(dtype, rng):
+    labels = rng.integers(0, 2, (2, 60))
+    one = Interval(metrics.MatthewsCorrCoef()).update(*labels).results()
+    w = np.full(60, 60_000, dtype)  # its square is beyond the dtype
+    fold = jax.jit(lambda m, p, t, w: m.update(p, t, weights=w))
+    weighted = fold(Interval(metrics.MatthewsCorrCoef()), *labels, w).results()
+    np.testing.assert_allclose(list(weighted.values()), list(one.values()), rtol=1e-5)
+
+
 def test_what_does_not_vary_has_no_standard_error():
     labels = np.arange(30) % CLASSES
     with pytest.warns(datarax.PrecisionWarning, match="do not vary"):

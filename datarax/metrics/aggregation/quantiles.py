@@ -16,6 +16,7 @@ from datarax.distributed.placement import outside_mesh
 from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.metrics.base import bounds_of
 from datarax.metrics.reading import Bounds
+from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.exact import whole_or_float
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
@@ -118,6 +119,15 @@ class HistogramQuantile(ValueMetric):
         They are the least and the greatest value in its bin, in the shape of `compute`.
         """
         return bounds_of(self)
+
+    variance_method = "woodruff"
+
+    def squared_weights(self) -> SquaredTotal:
+        return SquaredTotal()
+
+    def sampling_ends(self, z: float, squares: PyTree) -> tuple[jax.Array, jax.Array]:
+        n = squares.observations(self.statistic.total)
+        return self.statistic.ends_of_quantile(self.definition()[0], z, n)
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         q, method = self.definition()

@@ -139,6 +139,12 @@ class Perplexity(TokenLoss):
     def compute(self) -> PyTree:
         return xp.exp(self.statistic.mean)
 
+    def ratio_within(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.statistic.total.double, self.statistic.weight.double
+
+    def slope_of_ratio(self) -> jax.Array:
+        return xp.exp(self.statistic.mean)
+
 
 class BitsPerByte(TokenLoss):
     """The loss of all tokens in bits, over the bytes of their text.

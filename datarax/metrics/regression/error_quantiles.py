@@ -12,6 +12,7 @@ from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
 from datarax.metrics.reading import Bounds
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
+from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import difference
 from datarax.numerics.scaling import nan_where
@@ -97,6 +98,14 @@ class MedianAbsoluteError(RegressionMetric):
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact median of the errors as float32."""
         return bounds_of(self)
+
+    variance_method = "woodruff"
+
+    def squared_weights(self) -> SquaredTotal:
+        return SquaredTotal()
+
+    def sampling_ends(self, z: float, squares: PyTree) -> tuple[jax.Array, jax.Array]:
+        return self.statistic.ends_of_quantile(0.5, z, squares.observations(self.statistic.total))
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         bounds = self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf")

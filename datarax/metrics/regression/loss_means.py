@@ -73,9 +73,14 @@ class MeanSquaredError(SquareOrRoot, LossMetric):
         return self.mean_loss
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
-        if not (self.squared and self.is_by_output):
-            return None
-        return self.statistic.total.double, self.statistic.scale.double
+        return self.ratio_within() if self.squared else None
+
+    def ratio_within(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        sums = self.statistic.total.double, self.statistic.scale.double
+        return sums if self.is_by_output else None
+
+    def slope_of_ratio(self) -> jax.Array | float:
+        return 1.0 if self.squared else 0.5 / self.mean_loss.root()
 
 
 class RootMeanSquaredError(LossMetric):
@@ -94,6 +99,13 @@ class RootMeanSquaredError(LossMetric):
 
     short_name = "rmse"
     loss = "squared"
+
+    def ratio_within(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        sums = self.statistic.total.double, self.statistic.scale.double
+        return sums if self.is_by_output else None
+
+    def slope_of_ratio(self) -> jax.Array:
+        return 0.5 / self.mean_loss.root()
 
     def by_output(self) -> jax.Array:
         return self.mean_loss.root()
