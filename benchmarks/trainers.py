@@ -39,6 +39,7 @@ ARGUMENTS: dict[str, Callable[[Variables], tuple[Arguments, Arguments]]] = {
     "Scenic": lambda v: ((), v["batch"]),
     "EasyDeL": lambda v: ((), v["batch"]),
     "Levanter": lambda v: ((v["means"],), v["batch"]),
+    "T5X": lambda v: ((v["window"],), (v["weight"], v["rate"], v["batch"])),
 }
 """For each trainer: the state that the step before takes, and the batch that both steps take."""
 

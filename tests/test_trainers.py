@@ -3,11 +3,14 @@
 import contextlib
 import re
 
+import clu.metrics
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
 
+import datarax
 from benchmarks import trainers
 from tests.test_layers import ROOT
 
@@ -205,6 +208,48 @@ def test_levanter():
             want["before"][f"{parent} {what}"] = (each**2).sum() / each.sum()
     agree(printed, want, rel=2e-5)
     costs_are_those_of_the_page("Levanter", v)
+
+
+def test_t5x():
+    printed, v = run("t5x")
+    weights, tokens, window, seconds = (v[x] for x in ("weights", "tokens", "WINDOW", "SECONDS"))
+    targets, step = tokens[..., 1:], np.arange(v["STEPS"])[:, None, None, None]
+    logits = np.float64(weights)[step, tokens[..., :-1]]
+    some = targets != 0
+    losses = np.where(some, of_tokens(logits, targets), 0).sum((1, 2, 3))
+    right, counts = ((x & some).sum((1, 2, 3)) for x in (logits.argmax(-1) == targets, some))
+    greatest = abs(weights).max((1, 2))
+    want = {"before": {}, "after": {}}
+    for start in range(0, v["STEPS"], window):
+        loss, hits, n, top = (x[start : start + window] for x in (losses, right, counts, greatest))
+        numbers = {
+            "accuracy": hits.sum() / n.sum(),
+            "learning_rate/current": v["rates"][start + window - 1],
+            "loss": loss.sum() / window,
+            "loss_per_token": loss.sum() / n.sum(),
+            "timing/tokens_per_second": n.sum() / seconds,
+        }
+        for phase, extreme in (("before", top.mean()), ("after", top.max())):
+            numbers["weight_max"] = extreme
+            want[phase] |= {f"{start + window} {name}": x for name, x in numbers.items()}
+    agree(printed, want)
+    # A number for each step that is read without the steps: one for each micro-batch.
+    with usual_promotion():
+        each = float(v["window"]["loss"].compute())
+    assert each == pytest.approx(losses[-window:].sum() / window / v["MICRO"], rel=1e-5)
+    costs_are_those_of_the_page("T5X", v)
+
+
+def test_counts_of_clu_wrap_and_those_of_datarax_do_not():
+    batches, tokens = 3, np.int32(2**30)
+    loss = np.float32(2.0) * tokens
+    average = total = clu.metrics.Average(total=loss, count=jnp.asarray(tokens))
+    ratio = datarax.metrics.Ratio().update(loss, tokens)
+    for _ in range(batches - 1):
+        total, ratio = total.merge(average), ratio.update(loss, tokens)
+    with usual_promotion():
+        assert total.compute() < 0
+    assert ratio.results() == 2
 
 
 def test_the_page_has_every_example():
