@@ -16,6 +16,7 @@ from datarax._errors import AuditError, MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax.testing.causes import ADVICE, Case, Experiments, Facts, causes_of
 from datarax.testing.logged_numbers import SOURCES, Numbers
+from datarax.testing.notes import NOTES, note_on, parts_of
 from datarax.testing.procedure import Outcome, Procedure
 from datarax.testing.rounding import Rounding, as_double, is_float, measure_rounding
 from datarax.testing.rows import Rows, join, rows_of
@@ -67,6 +68,10 @@ class AuditReport:
         unstable: the names of numbers that differ between two equal calls, so are not judged:
             random numbers, times, and what a procedure keeps from one call to the next.
         expected: the names that match a pattern of `expected=`, which are not judged.
+        notes: with `weights=`, for numbers that do not change, what parts of the rows show: "the
+            same for parts of the rows", or "adds up over groups" though not over rows. A setting
+            and a sum of the means of groups may be so; a minimum that starts from 0, and a mean
+            over groups of which one is always empty, are so by a fault.
         bounds: for each number the largest difference that rounding explains; 0 for integers.
         rows: the number of rows.
         calls: the number of calls of the procedure.
@@ -87,6 +92,7 @@ class AuditReport:
     changes: list[Change]
     unstable: list[str]
     expected: list[str]
+    notes: dict[str, str]
     bounds: dict[str, float]
     rows: int
     calls: int
@@ -125,6 +131,9 @@ class AuditReport:
             lines.append(f"not judged, differs between equal calls: {', '.join(self.unstable)}")
         if self.expected:
             lines.append(f"not judged, is in expected=: {', '.join(self.expected)}")
+        for note, meaning in NOTES.items():
+            if names := [name for name, each in self.notes.items() if each == note]:
+                lines.append(f"note, {note}: {', '.join(names)} ({meaning})")
         return "\n".join(lines)
 
 
@@ -177,7 +186,8 @@ def audit(
             dtypes, the weights and the groups have values of real rows, as correct code may look
             them up.
         weights: the name of the array of weights, numbers or booleans: a weight of 2 must equal the
-            row twice, and 0 the row left out.
+            row twice, and 0 the row left out. The procedure also gets parts of the rows, for
+            `notes` of the report.
         groups: the name of an array (N,) with the group of each row, of which there are at least 3:
             rows of one group stay in one batch. With `weights`, a whole group is also left out.
         micro: numbers of micro-batches: `procedure(batches, micro=k)` cuts each batch into k. Each
@@ -259,6 +269,8 @@ class _Audit:
             way.name: base if way.against[0] is rows else runner.try_call(way.against)
             for way in ways
         }
+        parts, self._sizes = parts_of(rows) if rows.layout.weights else ([], [])
+        self._of_parts = [runner.try_call([part]) for part in parts]
         self._experiments = {way.name: Experiments(runner, way, rows) for way in ways}
         logged = [each for each in (base, *self._got.values()) if isinstance(each, dict)]
         # Every number that any call logs; that of the first call wins.
@@ -291,8 +303,10 @@ class _Audit:
             else 0.0
             for name, x in self._logged.items()
         }
-        calls = self._runner.calls
-        return AuditReport(changes, sorted(unstable), meant, bounds, len(self._rows), calls)
+        judged = self._base.keys() - {*meant, *unstable, *(change.name for change in changes)}
+        notes = dict(self._notes(name for name in self._base if name in judged))
+        size, calls = len(self._rows), self._runner.calls
+        return AuditReport(changes, sorted(unstable), meant, notes, bounds, size, calls)
 
     @cached_property
     def _doubled(self) -> Outcome:
@@ -307,6 +321,17 @@ class _Audit:
             for name in self._logged
             if self._roundings[name].differs(want.get(name), got.get(name))
         ]
+
+    def _notes(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """The notes on these numbers."""
+        if not self._of_parts:
+            return
+        sizes = self._sizes if self._rows.layout.groups else []
+        for name in names:
+            whole, doubled = self._base[name], _value(self._doubled, name)
+            parts = [_value(each, name) for each in self._of_parts]
+            if note := note_on(whole, doubled, parts, sizes, self._roundings[name]):
+                yield name, note
 
     def _raised(self) -> Iterator[Change]:
         """The calls that raised: of a variation, or of the call with which it is compared."""

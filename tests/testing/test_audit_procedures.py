@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax import metrics
 from datarax.testing import audit
+from datarax.testing.notes import ADDS_UP, NOTES, SAME
 
 ROWS = 32
 WORDS = np.array(["the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "dog"])
@@ -306,6 +307,7 @@ def test_a_correct_procedure_passes(batch, rng, name):
     report = audit(procedure, batch, **arguments, seed=int(rng.integers(1000)))
     report.raise_if_changed()
     assert report.ok
+    assert report.notes == {}
     assert report.unstable == []
     assert report.expected == (["train/loss_ema"] if name == "a moving average" else [])
 
@@ -510,3 +512,75 @@ def test_a_fault_is_named(batch, rng, fault):
     # What is changed by the way goes by the same name, or has none.
     best = [change.cause for change in mine]
     assert max(set(best), key=best.count) == cause, report
+
+
+def least_from(start):
+    """A minimum whose carry starts from a number."""
+
+    def procedure(batches):
+        least = min([start, *(x for b in batches for x in b["loss"][b["weight"] > 0])])
+        return {"min": np.float32(least)}
+
+    return procedure
+
+
+def macro_of(table, absent=0.0):
+    """The mean over a table of tags, in which a tag without rows is `absent`, or is left out."""
+
+    def procedure(batches):
+        sums, weights = np.zeros(table), np.zeros(table)
+        for b in batches:
+            np.add.at(sums, b["tag"], b["loss"] * b["weight"])
+            np.add.at(weights, b["tag"], b["weight"])
+        means = np.divide(sums, weights, out=np.full(table, absent), where=weights > 0)
+        return {"macro": np.nanmean(means), "each": means, "tags": np.sum(weights > 0) / table}
+
+    return procedure
+
+
+def of_groups(batches):
+    """Numbers of many kinds that depend on the rows, one of which is a sum over groups."""
+    loss, weight, tag = (joined(batches, name) for name in ("loss", "weight", "tag"))
+    loss, weight, tag = (x[weight > 0] for x in (loss, weight, tag))
+    parts = [tag == each for each in np.unique(tag)]
+    means = np.array([np.average(loss[part], weights=weight[part]) for part in parts])
+    return {
+        "sum": means.sum(),
+        "macro": means.mean(),
+        "geometric": np.exp(np.log(means).mean()),
+        "greatest": means.max(),
+        "std": np.std(means),
+        "range": np.float64(np.ptp(loss)),
+        "groups": float(len(means)),
+        "pairs": len(means) ** 2.0,
+        "total": np.sum(loss * weight, dtype=np.float64),
+    }
+
+
+WEIGHED = {"weights": "weight", "groups": "tag"}
+
+
+@pytest.mark.parametrize(
+    ("procedure", "arguments", "notes"),
+    [
+        (least_from(0.0), {"weights": "weight"}, {"min": SAME}),
+        (least_from(0.0), {}, {}),  # without weights, no part of the rows is passed
+        (least_from(np.inf), {"weights": "weight"}, {}),
+        (lambda batches: {"rate": 0.1, "steps": 5}, WEIGHED, {"rate": SAME, "steps": SAME}),
+        (macro_of(6), WEIGHED, {"macro": ADDS_UP}),
+        (macro_of(7), WEIGHED, {"macro": ADDS_UP}),  # the last tag is always empty
+        (macro_of(7), {"weights": "weight"}, {}),
+        (macro_of(7, absent=np.nan), WEIGHED, {}),
+        (of_groups, WEIGHED, {"sum": ADDS_UP}),
+    ],
+)
+def test_what_parts_of_the_rows_show(batch, rng, procedure, arguments, notes):
+    seed = int(rng.integers(1000))
+    report = audit(procedure, batch, **arguments, seed=seed)
+    report.raise_if_changed()
+    assert report.notes == notes
+    lines = [line for line in str(report).splitlines() if line.startswith("note, ")]
+    assert lines == [
+        f"note, {note}: {', '.join(notes)} ({NOTES[note]})"
+        for note in dict.fromkeys(notes.values())
+    ]
