@@ -2,11 +2,11 @@
 
 import math
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -258,53 +258,62 @@ def _counts(given: Iterable[int] | None, name: str, rows: Rows) -> list[int]:
     return counts
 
 
+class _Run(NamedTuple):
+    """A variation, what it must give, what it gave, and calls that tell the causes apart."""
+
+    way: Variation
+    want: Outcome
+    got: Outcome
+    experiments: Experiments
+
+
 class _Audit:
     """The numbers of all calls, compared; and the causes of what differs."""
 
     def __init__(self, runner: Procedure, rows: Rows, base: Numbers, ways: Sequence[Variation]):
-        self._runner, self._rows, self._base, self._ways = runner, rows, base, ways
+        self._runner, self._rows, self._base = runner, rows, base
         self._again = runner.try_call([rows])
-        self._got = {way.name: runner.vary(way) for way in ways}
-        self._want = {
-            way.name: base if way.against[0] is rows else runner.try_call(way.against)
+        self._runs = [
+            _Run(
+                way,
+                base if way.against[0] is rows else runner.try_call(way.against),
+                runner.vary(way),
+                Experiments(runner, way, rows),
+            )
             for way in ways
-        }
-        parts, self._sizes = parts_of(rows) if rows.layout.weights else ([], [])
-        self._of_parts = [runner.try_call([part]) for part in parts]
-        self._experiments = {way.name: Experiments(runner, way, rows) for way in ways}
-        logged = [each for each in (base, *self._got.values()) if isinstance(each, dict)]
+        ]
+        outcomes = base, *(run.got for run in self._runs)
         # Every number that any call logs; that of the first call wins.
-        self._logged: Numbers = dict(ChainMap(*logged))
-        self._roundings: dict[str, Rounding] = {}
-        for name, first in self._logged.items():
-            orders = [_value(self._got[way.name], name) for way in ways[:ORDERS]]
-            self._roundings[name] = measure_rounding(first, orders, rows)
+        self._logged: Numbers = dict(ChainMap(*(x for x in outcomes if isinstance(x, dict))))
+        self._roundings: dict[str, Rounding] = {
+            name: measure_rounding(x, [_value(run.got, name) for run in self._runs[:ORDERS]], rows)
+            for name, x in self._logged.items()
+        }
 
     def report(self, patterns: Sequence[str]) -> AuditReport:
         """Compares all calls, and repeats those that differ."""
         meant = [name for name in self._logged if any(fnmatchcase(name, p) for p in patterns)]
         unstable = set(self._differing(self._base, self._again))
-        differing: dict[str, list[str]] = {}
-        for way in self._ways:
-            got = self._got[way.name]
-            names = self._differing(self._want[way.name], got)
-            differing[way.name] = [each for each in names if each not in (*meant, *unstable)]
+        changed: dict[str, list[_Run]] = {name: [] for name in self._logged}
+        for run in self._runs:
+            names = set(self._differing(run.want, run.got)) - {*meant, *unstable}
+            for name in names:
+                changed[name].append(run)
             # A number may be random in this variation alone.
-            if differing[way.name]:
-                unstable.update(self._differing(got, self._runner.vary(way)))
+            if names:
+                unstable.update(self._differing(run.got, self._runner.vary(run.way)))
         changes = list(self._raised())
-        for name in self._logged:
-            changed = [way for way in self._ways if name in differing[way.name]]
-            if changed and name not in unstable:
-                changes += self._changes(name, changed)
+        for name, runs in changed.items():
+            if runs and name not in unstable:
+                changes += self._changes(name, runs)
         bounds = {
             name: float(np.max(self._roundings[name].bound(x, x), initial=0.0))
             if is_float(x)
             else 0.0
             for name, x in self._logged.items()
         }
-        judged = self._base.keys() - {*meant, *unstable, *(change.name for change in changes)}
-        notes = dict(self._notes(name for name in self._base if name in judged))
+        not_judged = {*meant, *unstable, *(change.name for change in changes)}
+        notes = dict(self._notes(not_judged))
         size, calls = len(self._rows), self._runner.calls
         return AuditReport(changes, sorted(unstable), meant, notes, bounds, size, calls)
 
@@ -318,47 +327,44 @@ class _Audit:
             return []
         return [
             name
-            for name in self._logged
-            if self._roundings[name].differs(want.get(name), got.get(name))
+            for name, rounding in self._roundings.items()
+            if rounding.differs(want.get(name), got.get(name))
         ]
 
-    def _notes(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """The notes on these numbers."""
-        if not self._of_parts:
-            return
-        sizes = self._sizes if self._rows.layout.groups else []
-        for name in names:
-            whole, doubled = self._base[name], _value(self._doubled, name)
-            parts = [_value(each, name) for each in self._of_parts]
-            if note := note_on(whole, doubled, parts, sizes, self._roundings[name]):
+    def _notes(self, without: Set[str]) -> Iterator[tuple[str, str]]:
+        """The notes on all numbers of the first call, without some."""
+        parts, sizes = parts_of(self._rows)
+        outcomes = [self._runner.try_call([part]) for part in parts]
+        for name, whole in self._base.items() if parts else ():
+            values, doubled = [_value(x, name) for x in outcomes], _value(self._doubled, name)
+            note = note_on(whole, doubled, values, sizes, self._roundings[name])
+            if note and name not in without:
                 yield name, note
 
     def _raised(self) -> Iterator[Change]:
         """The calls that raised: of a variation, or of the call with which it is compared."""
-        outcomes = {"the same call again": self._again, **self._got}
-        for name, got in outcomes.items():
-            for outcome in got, self._want.get(name):
-                if isinstance(outcome, Exception):
-                    yield Change(RAISED, name, None, outcome, math.nan, {}, ())
-                    break
+        again = "the same call again", self._again, None
+        for name, *outcomes in [again, *((run.way.name, run.got, run.want) for run in self._runs)]:
+            errors = [each for each in outcomes if isinstance(each, Exception)]
+            if errors:
+                yield Change(RAISED, name, None, errors[0], math.nan, {}, ())
 
-    def _changes(self, name: str, changed: Sequence[Variation]) -> Iterator[Change]:
+    def _changes(self, name: str, changed: Sequence[_Run]) -> Iterator[Change]:
         """The changes of one number."""
         rounding = self._roundings[name]
-        values = {way.name: _value(self._got[way.name], name) for way in self._ways}
-        wanted = {way.name: _value(self._want[way.name], name) for way in self._ways}
-        ratios = {way: _ratio(wanted[way], got) for way, got in values.items()}
+        values = {run.way.name: _value(run.got, name) for run in self._runs}
+        wanted = {run.way.name: _value(run.want, name) for run in self._runs}
+        ratios = {way: _ratio(want, values[way]) for way, want in wanted.items()}
         base, doubled = self._base.get(name), _value(self._doubled, name)
-        facts = Facts(name, rounding, values, base, doubled, {way.name for way in changed})
+        ways = {run.way.name: run.way for run in changed}
+        facts = Facts(name, rounding, values, base, doubled, ways)
         causes: dict[str, tuple[str, ...]] = {}
-        for way in changed:
-            want, got = wanted[way.name], values[way.name]
+        for run in changed:
+            way, want, got = run.way, wanted[run.way.name], values[run.way.name]
             # Where its own kind changes nothing, the cause is that of the variation before it.
             inherits = way.like in causes and not rounding.differs(values[way.like], got)
             causes[way.name] = (
-                causes[way.like]
-                if inherits
-                else causes_of(Case(facts, self._experiments[way.name], want, got))
+                causes[way.like] if inherits else causes_of(Case(facts, run.experiments, want, got))
             )
             yield Change(name, way.name, want, got, ratios[way.name], ratios, causes[way.name])
 

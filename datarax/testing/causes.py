@@ -1,6 +1,6 @@
 """The likely causes of a change: what each predicts of the number, and whether that is so."""
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,9 +10,7 @@ from datarax.testing.logged_numbers import Numbers
 from datarax.testing.procedure import Procedure
 from datarax.testing.rounding import Rounding, as_double
 from datarax.testing.rows import Rows, join
-from datarax.testing.variations import Variation, repeat
-
-RAGGED, ALL_DOUBLED, WITHOUT = "ragged batches", "weight 2 for all rows", "weight 0 for some rows"
+from datarax.testing.variations import ALL_DOUBLED, RAGGED, WITHOUT, Variation, repeat
 
 # A number may be a function of a mean or a sum: a perplexity, the root of an error.
 FORMS: tuple[tuple[Callable, Callable], ...] = (
@@ -101,7 +99,7 @@ class Facts:
         values: the number in each variation; `None` where it is missing.
         base: the number with all rows in one batch.
         doubled: the same with each row twice.
-        changed: the names of the variations in which it changed.
+        changed: the variations in which it changed, by name.
     """
 
     name: str
@@ -109,7 +107,7 @@ class Facts:
     values: Mapping[str, np.ndarray | None]
     base: np.ndarray | None
     doubled: np.ndarray | None
-    changed: Set[str]
+    changed: Mapping[str, Variation]
 
     def is_multiple_in(self, variation: str, factor: float) -> bool:
         """True if the number is the factor times its base in a variation."""
@@ -120,7 +118,7 @@ class Facts:
 
     def depends_on_rows(self) -> bool:
         """True if the rows of one batch in another order give another number."""
-        return any(name.startswith("rows ") for name in self.changed)
+        return any(x.kind == "order" and len(x.batches) == 1 for x in self.changed.values())
 
     def depends_on_order(self) -> bool:
         """True if the same batches in another order give another number, or the rows of one do."""
@@ -201,8 +199,8 @@ def _mean_of_means(case: Case) -> bool:
 def _nan_from_padding(case: Case) -> bool:
     if case.variation.kind != "padding" or case.numbers is None:
         return False
-    expected, got = case.numbers
-    return bool((np.isfinite(expected) & ~np.isfinite(got)).any())
+    expected, got = map(np.isfinite, case.numbers)
+    return bool((expected & ~got).any())
 
 
 def _padding_counted(case: Case) -> bool:
@@ -226,16 +224,11 @@ def _weights_applied_twice(case: Case) -> bool:
     return in_part or case.any_is_got([case.experiments.four_times])
 
 
-def _multiplied_by_devices(case: Case) -> bool:
-    return case.variation.kind == "devices" and case.is_multiple(case.variation.parts)
-
-
-def _summed_over_micro_batches(case: Case) -> bool:
-    return case.variation.kind == "micro" and case.is_multiple(case.variation.parts)
-
-
-def _divided_by_micro_batches(case: Case) -> bool:
-    return case.variation.kind == "micro" and case.is_multiple(1 / case.variation.parts)
+def _scaled(kind: str, power: int) -> Callable[[Case], bool]:
+    """Whether the number is multiplied by a power of the number of micro-batches or devices."""
+    return lambda case: (
+        case.variation.kind == kind and case.is_multiple(float(case.variation.parts) ** power)
+    )
 
 
 def _cuts_matter(case: Case) -> bool:
@@ -259,23 +252,19 @@ def _depends_on_order(case: Case) -> bool:
     return case.any_is_got([*ends[:1], *ends[-1:]])
 
 
-def _depends_on_batch_size(case: Case) -> bool:
-    return case.variation.kind == "batches"
-
-
 CAUSES: Mapping[str, Callable[[Case], bool]] = {
     "NaN from padding": _nan_from_padding,
     "weights ignored": _weights_ignored,
     "weights applied twice": _weights_applied_twice,
-    "multiplied by devices": _multiplied_by_devices,
-    "summed over micro-batches": _summed_over_micro_batches,
-    "divided by micro-batches": _divided_by_micro_batches,
+    "multiplied by devices": _scaled("devices", 1),
+    "summed over micro-batches": _scaled("micro", 1),
+    "divided by micro-batches": _scaled("micro", -1),
     "mean of means": _mean_of_means,
     "rows lost": _rows_lost,
     "rows counted twice": _rows_counted_twice,
     "padding counted": _padding_counted,
     "depends on order": _depends_on_order,
-    "depends on batch size": _depends_on_batch_size,
+    "depends on batch size": lambda case: case.variation.kind == "batches",
 }
 """Whether a cause fits a case, by its name; the most specific comes first."""
 

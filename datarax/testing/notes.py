@@ -16,15 +16,17 @@ NOTES: Mapping[str, str] = {
 
 
 def parts_of(rows: Rows) -> tuple[list[Rows], list[int]]:
-    """One group, some groups and all others, then the first two together; and the sizes in groups.
+    """One group, some, the others, and the first two parts together; and their numbers of groups.
 
-    Without groups each row is one.
+    Without weights there are no parts. Without groups, parts are of rows, and have no numbers.
     """
+    if rows.layout.weights is None:
+        return [], []
     ids = rows.group_ids()
     count = int(ids.max())  # of the groups but the first
     sizes = [1, count // 2, count - count // 2]
     parts = split(rows, sizes, ids)
-    return [*parts, join(parts[:2])], sizes
+    return [*parts, join(parts[:2])], sizes if rows.layout.groups else []
 
 
 def note_on(

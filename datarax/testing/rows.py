@@ -47,11 +47,6 @@ class Rows:
         """The rows at these places, in their order."""
         return replace(self, columns={name: x[places] for name, x in self.columns.items()})
 
-    def with_column(self, name: str | None, values: np.ndarray) -> "Rows":
-        """These rows with other values in one column, in the dtype that it has."""
-        dtype = self.columns[str(name)].dtype
-        return replace(self, columns=self.columns | {str(name): values.astype(dtype)})
-
     def tree(self) -> PyTree:
         """A batch as the user's was, in memory of its own: a procedure may change or donate it."""
         return self.layout.structure.unflatten(
@@ -63,8 +58,10 @@ class Rows:
         """These rows with the column of weights multiplied by one factor for each row."""
         name = str(self.layout.weights)
         weights = self.columns[name]
-        factors = np.broadcast_to(factors, len(self)).astype(weights.dtype)
-        return self.with_column(name, weights * factors.reshape(-1, *[1] * (weights.ndim - 1)))
+        factors = np.reshape(factors, (-1, *[1] * (weights.ndim - 1)))
+        return replace(
+            self, columns=self.columns | {name: (weights * factors).astype(weights.dtype)}
+        )
 
     def group_ids(self) -> np.ndarray:
         """A number for each row: 0 for the rows of the first group, 1 for the next; (N,) ints."""

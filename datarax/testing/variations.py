@@ -11,6 +11,8 @@ ORDERS = 4
 """The number of orders of all rows in one batch."""
 FEW = 64
 """The most rows, or groups, that are passed one at a time."""
+RAGGED, ALL_DOUBLED, WITHOUT = "ragged batches", "weight 2 for all rows", "weight 0 for some rows"
+"""The names of variations that causes ask for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +58,8 @@ def variations(
     ragged = split(rows, ragged_sizes(units), ids)
     for name, sizes in _splits(units):
         yield Variation(name, "batches", split(rows, sizes, ids), whole)
-    yield Variation("ragged batches", "batches", ragged, whole)
-    yield Variation("ragged batches reversed", "order", ragged[::-1], whole, "ragged batches")
+    yield Variation(RAGGED, "batches", ragged, whole)
+    yield Variation(f"{RAGGED} reversed", "order", ragged[::-1], whole, RAGGED)
 
     layout = rows.layout
     if layout.mask is not None:
@@ -67,7 +69,7 @@ def variations(
             yield Variation(f"padded with {fill}", "padding", [padded], whole)
         size = max(map(len, ragged))
         padded = [pad(each, size - len(each), "zeros", each, rng) for each in ragged]
-        yield Variation("ragged batches padded", "padding", padded, whole, "ragged batches")
+        yield Variation(f"{RAGGED} padded", "padding", padded, whole, RAGGED)
         only = pad(rows.take(slice(0)), extra, "zeros", rows, rng)
         yield Variation("a batch of padding only", "padding", [rows, only], whole)
 
@@ -113,19 +115,17 @@ def _weighted(rows: Rows, ids: np.ndarray, rng: np.random.Generator) -> Iterator
     some = np.sort(rng.permutation(len(rows))[: len(rows) // 3])
     every = np.arange(len(rows))
     if rows.columns[str(rows.layout.weights)].dtype != np.bool_:
-        for name, chosen in ("some rows", some), ("all rows", every):
+        for name, chosen in ("weight 2 for some rows", some), (ALL_DOUBLED, every):
             doubled = rows.weight(np.where(np.isin(every, chosen), 2, 1))
             twice = repeat(rows, chosen, 2)
-            name = f"weight 2 for {name}"
             yield Variation(name, "weights", [doubled], [twice], chosen=chosen)
-    left_out = {"some rows": some}
+    left_out = {WITHOUT: some}
     if rows.layout.groups is not None:
-        left_out["a group"] = np.flatnonzero(ids == rng.integers(ids.max() + 1))
+        left_out["weight 0 for a group"] = np.flatnonzero(ids == rng.integers(ids.max() + 1))
     for name, chosen in left_out.items():
         absent = np.isin(every, chosen)
-        without = [rows.take(~absent)]
-        zeroed = [rows.weight(np.where(absent, 0, 1))]
-        yield Variation(f"weight 0 for {name}", "weights", zeroed, without, chosen=chosen)
+        zeroed, without = rows.weight(np.where(absent, 0, 1)), rows.take(~absent)
+        yield Variation(name, "weights", [zeroed], [without], chosen=chosen)
 
 
 def repeat(rows: Rows, chosen: np.ndarray, times: int) -> Rows:
