@@ -148,6 +148,9 @@ from datarax.metrics.probabilistic.probability_losses import D2Brier as D2Brier
 from datarax.metrics.probabilistic.probability_losses import D2LogLoss as D2LogLoss
 from datarax.metrics.probabilistic.probability_losses import HingeLoss as HingeLoss
 from datarax.metrics.probabilistic.probability_losses import LogLoss as LogLoss
+from datarax.metrics.probabilistic.score_decomposition import (
+    ScoreDecomposition as ScoreDecomposition,
+)
 from datarax.metrics.ranking.recommendation import CatalogCoverage as CatalogCoverage
 from datarax.metrics.ranking.recommendation import IntraListDiversity as IntraListDiversity
 from datarax.metrics.ranking.recommendation import Novelty as Novelty

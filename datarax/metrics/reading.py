@@ -266,6 +266,16 @@ class Bounds:
     upper: PyTree
     widest: float | None = dataclass_field(default=None, metadata={"static": True})
     """`results` warns if they are farther apart than this; None: never."""
+    remedy: str = dataclass_field(default="more bits= narrows this", metadata={"static": True})
+    """What the warning says to do."""
+
+    def by_name(self) -> Iterator[tuple[str, PyTree, PyTree]]:
+        """The lower and the upper bound of each number, with its name; of a single one, ""."""
+        if not isinstance(self.lower, dict):
+            yield "", self.lower, self.upper
+        else:
+            upper = dict(flat_items(self.upper))
+            yield from ((name, x, upper[name]) for name, x in flat_items(self.lower))
 
     @property
     def ends(self) -> tuple[PyTree, PyTree]:
@@ -363,17 +373,20 @@ class Reading:
         for member, bounds in self.bounds.items():
             if bounds.widest is None:
                 continue
-            gap = np.ravel(np.subtract(bounds.upper, bounds.lower))
-            # Bounds that are NaN, as without data, have no gap.
-            if (gap > bounds.widest).any():
-                at = np.nanargmax(gap)
-                low, high = (number(float(np.ravel(x)[at])) for x in bounds.ends)
-                warn(
-                    f"{member or name}: the exact value is only known to be between {low} and "
-                    f"{high}, because many scores share a bin; more bits= narrows this, and "
-                    f"exact=True with capacity= keeps the scores",
-                    PrecisionWarning,
-                )
+            for part, lower, upper in bounds.by_name():
+                # Bounds that are NaN, as without data, or both infinite have no gap.
+                with np.errstate(invalid="ignore"):
+                    gap = np.ravel(np.subtract(upper, lower))
+                if (gap > bounds.widest).any():
+                    at = np.nanargmax(gap)
+                    low, high = (number(float(np.ravel(x)[at])) for x in (lower, upper))
+                    warn(
+                        f"{_path(member or name, part)}: the exact value is only known to be "
+                        f"between {low} and {high}, because many scores share a bin; "
+                        f"{bounds.remedy}",
+                        PrecisionWarning,
+                    )
+                    break  # one number for each metric
         for member, each in self.undefined.items():
             if np.any(each.where):
                 warn(f"{member or name}: {each.said()}", PrecisionWarning)
@@ -383,23 +396,24 @@ class Reading:
         """The value as Python numbers and NumPy arrays; a dict gets the items "<name>/invalid".
 
         Args:
-            bounds: whether to add the items "<name>/lower" and "<name>/upper" for each metric that
+            bounds: whether to add the items "<name>/lower" and "<name>/upper" for each number that
                 has bounds. Then the result is a dict: a single value gets the name "value".
         """
         results = self._flattened(_presented(self.value, _listed, _to_host))
         if bounds and not isinstance(results, dict):
             results = {"value": results}
         if isinstance(results, dict):
-            # The name of a metric outside a collection is empty, and then gets no slash.
+            # The name of a metric outside a collection is empty.
             results |= {
-                f"{member}/invalid".lstrip("/"): int(invalid.total)
+                _path(member, "invalid"): int(invalid.total)
                 for member, invalid in self.invalid.items()
                 if invalid.is_some
             }
         if bounds:
             for member, ends in self.bounds.items():
-                for end, value in zip(("lower", "upper"), ends.ends, strict=True):
-                    results[f"{member}/{end}".lstrip("/")] = jax.tree.map(_to_host, value)
+                for part, *values in ends.by_name():
+                    for end, value in zip(("lower", "upper"), values, strict=True):
+                        results[_path(member, part, end)] = jax.tree.map(_to_host, value)
         return results
 
 
@@ -436,6 +450,11 @@ def _map(
     if isinstance(value, np.ndarray | np.generic):
         return function(value)
     return jax.tree.map(function, value, is_leaf=is_leaf)
+
+
+def _path(*names: str) -> str:
+    """Names joined by "/"; those that are empty get no slash."""
+    return "/".join(filter(None, names))
 
 
 def _presented(

@@ -165,7 +165,7 @@ class Scores(CountsInvalid):
             kind=self.invalid.scores,
         )
         if self.from_logits:
-            scores = _log_odds(scores, self.num_classes is not None)
+            scores = log_odds(scores, self.num_classes is not None)
         if self.num_classes is not None:
             # Each class against the rest: its positives are the examples with its label.
             target = is_class(target, self.num_classes)
@@ -203,7 +203,7 @@ _MOST_LOG_ODDS = 700.0
 """The range of the log-odds of float64 probabilities."""
 
 
-def _log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
+def log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
     """The log-odds of logits; infinite beyond the log-odds of float64 probabilities.
 
     So an impossible class may have a logit of -1e9, and does not widen the bins of other scores.

@@ -251,6 +251,51 @@ def calibration_curve(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> A
     return want
 
 
+def isotonic(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The least mean squared error of a non-decreasing function of `preds`, by its definition.
+
+    At each prediction, the greatest over lower starts of the least over higher ends of the mean
+    target from start to end.
+    """
+    at = np.unique(preds)
+    weight = np.array([fsum(w[preds == x]) for x in at])
+    right = np.array([fsum((w * target)[preds == x]) for x in at])
+    # Weights in tests are multiples of 1/2, so that their sums are exact in any order.
+    upto = [np.concatenate([[0.0], np.cumsum(x)]) for x in (right, weight)]
+    start, end = np.arange(len(at)), np.arange(1, len(at) + 1)
+    runs = [x[end] - x[start[:, None]] for x in upto]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = np.where(end > start[:, None], runs[0] / runs[1], np.inf)
+    ends = np.minimum.accumulate(means[:, ::-1], 1)[:, ::-1]  # the least over higher ends
+    fits = [ends[: i + 1, i].max() for i in range(len(at))]
+    return np.array(fits)[np.searchsorted(at, preds)] if len(at) else preds
+
+
+def scores_of(preds: np.ndarray, target: np.ndarray, score: str, eps: float = 0.0) -> np.ndarray:
+    if score == "brier":
+        return (preds - target) ** 2
+    p = np.clip(np.where(target == 1, preds, 1 - preds), eps, 1 - eps)
+    return -np.log(p)
+
+
+def decomposition_of(
+    w: np.ndarray, preds: np.ndarray, target: np.ndarray, score: str = "brier"
+) -> dict[str, float]:
+    used = w > 0
+    w, preds, target = w[used], preds[used], target[used]
+    given = weighted_mean(w, scores_of(preds, target, score, EPS))
+    rate = np.full(len(w), weighted_mean(w, target))
+    recalibrated, of_rate = (
+        weighted_mean(w, scores_of(x, target, score)) for x in (isotonic(w, preds, target), rate)
+    )
+    return {
+        "score": given,
+        "miscalibration": given - recalibrated,
+        "discrimination": of_rate - recalibrated,
+        "uncertainty": of_rate,
+    }
+
+
 # Counts are exact; the product of each confidence and weight is rounded once, by u of it.
 ROUNDED = 2.0**-24 + 2.0**-40
 
@@ -330,6 +375,23 @@ CASES = [
         # The margin and 1 - margin each err by at most half a unit of numbers below 16.
         ulps=4,
         atol=lambda w, **inputs: 16 * EPS,
+    ),
+    *(
+        Case(
+            f"score_decomposition_{score}",
+            metrics.ScoreDecomposition,
+            GRID,
+            partial(decomposition_of, score=score),
+            {"score": score},
+            ulps=6,
+            # Differences of mean scores, each within 6 units of itself.
+            atol=lambda w, score=score, **inputs: (
+                12
+                * 2.0**-24
+                * (1 + np.nan_to_num(decomposition_of(w, **inputs, score=score)["score"]))
+            ),
+        )
+        for score in ("brier", "log")
     ),
     *(
         Case(

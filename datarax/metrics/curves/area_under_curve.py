@@ -149,7 +149,8 @@ class AreaMetric(ScoreMetric):
             lower = xp.where(is_incomplete, least, lower)
             upper = xp.where(is_incomplete, greatest, upper)
         # Bounds of a full buffer are the extremes, and there is a warning of its own.
-        return value, Bounds(lower, upper, None if self.exact else 0.01)
+        remedy = "more bits= narrows this, and exact=True with capacity= keeps the scores"
+        return value, Bounds(lower, upper, None if self.exact else 0.01, remedy)
 
     @property
     def is_pooled(self) -> bool:

@@ -48,10 +48,7 @@ class LogLoss(ProbabilityScore):
             if self.from_logits:
                 return seen.rows.cross_entropy()
             return -xp.log(_clip(seen.rows.own, seen.eps))
-        if self.from_logits:
-            return softplus(xp.where(target, -preds, preds))
-        p = _clip(preds, seen.eps)
-        return xp.where(target, -xp.log(p), -xp.log1p(-p))
+        return log_loss_of_two(preds, target, None if self.from_logits else seen.eps)
 
 
 class BrierScore(ProbabilityScore):
@@ -79,7 +76,7 @@ class BrierScore(ProbabilityScore):
         preds, target = seen.preds, seen.target
         halve = self.scale_by_half
         if self.num_classes is None:
-            square = xp.square(_error_of_two(preds, target, from_logits=self.from_logits))
+            square = xp.square(error_of_two(preds, target, from_logits=self.from_logits))
             return square if halve else square * 2
         is_target = is_class(target, self.num_classes)
         if self.from_logits:
@@ -223,7 +220,15 @@ def _clip(p: jax.Array, eps: float) -> jax.Array:
     return xp.clip(p, eps, 1 - eps)
 
 
-def _error_of_two(preds: jax.Array, positive: jax.Array, *, from_logits: bool) -> jax.Array:
+def log_loss_of_two(preds: jax.Array, positive: jax.Array, eps: float | None) -> jax.Array:
+    """For two outcomes, the log loss of probabilities clipped by `eps`; of logits if it is None."""
+    if eps is None:
+        return softplus(xp.where(positive, -preds, preds))
+    p = _clip(preds, eps)
+    return xp.where(positive, -xp.log(p), -xp.log1p(-p))
+
+
+def error_of_two(preds: jax.Array, positive: jax.Array, *, from_logits: bool) -> jax.Array:
     """For two outcomes, the predicted probability of the one that did not happen."""
     if from_logits:
         return special.expit(xp.where(positive, -preds, preds))
