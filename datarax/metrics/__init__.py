@@ -135,6 +135,7 @@ from datarax.metrics.language.translation import TER as TER
 from datarax.metrics.other_names import suggestion as _suggestion
 from datarax.metrics.probabilistic.calibration import CalibrationError as CalibrationError
 from datarax.metrics.probabilistic.calibration import ReliabilityDiagram as ReliabilityDiagram
+from datarax.metrics.probabilistic.calibration_test import CalibrationTest as CalibrationTest
 from datarax.metrics.probabilistic.divergence import (
     JensenShannonDivergence as JensenShannonDivergence,
 )

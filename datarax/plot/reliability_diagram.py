@@ -79,7 +79,8 @@ def reliability(
     if isinstance(metric, CalibrationError):
         value = metric.results()
         if np.ndim(value) == 0:
-            canvas.title(ax, f"{_NAMES[metric.norm]} {canvas.number(value)}")
+            name = ("debiased " if metric.debias else "") + _NAMES[metric.norm]
+            canvas.title(ax, f"{name} {canvas.number(value)}")
     return canvas.figure_of(ax)
 
 

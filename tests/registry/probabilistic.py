@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.stats
 import sklearn.calibration
 import sklearn.metrics
 
@@ -185,7 +186,12 @@ def diagram_of(
 
 
 def calibration_error_of(
-    w: np.ndarray, preds: np.ndarray, target: np.ndarray, norm: str = "l1", **how: Any
+    w: np.ndarray,
+    preds: np.ndarray,
+    target: np.ndarray,
+    norm: str = "l1",
+    debias: bool = False,
+    **how: Any,
 ) -> float:
     diagram = diagram_of(w, preds, target, **how)
     if np.isnan(diagram["weight"]).any():
@@ -194,8 +200,14 @@ def calibration_error_of(
     gap = np.abs(diagram["accuracy"] - diagram["confidence"])[some]
     if norm == "max":
         return gap.max()
-    power = 1 if norm == "l1" else 2
-    return fsum(diagram["weight"][some] * gap**power) ** (1 / power)
+    share = diagram["weight"][some]
+    if norm == "l1":
+        return fsum(share * gap)
+    squares = gap**2
+    if debias:
+        n, right = share * fsum(w), diagram["accuracy"][some]
+        squares = squares - np.where(n > 1, right * (1 - right) / np.where(n > 1, n - 1, 1), 0)
+    return max(fsum(share * squares), 0) ** 0.5
 
 
 def sklearn_chances(score: Callable[..., float], **config: Any) -> Reference:
@@ -294,6 +306,29 @@ def decomposition_of(
         "discrimination": of_rate - recalibrated,
         "uncertainty": of_rate,
     }
+
+
+def spiegelhalter(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    """The squared errors less their expectation, over the root of their variance."""
+    used = w > 0
+    w, preds, target = w[used], preds[used], target[used]
+    expected = preds * (1 - preds)
+    excess = fsum(w * ((target - preds) ** 2 - expected))
+    of_each = preds * ((1 - preds) ** 2 - expected) ** 2 + (1 - preds) * (preds**2 - expected) ** 2
+    variance = fsum(w**2 * of_each)
+    z = np.nan
+    if variance or excess > 0:
+        z = excess / variance**0.5 if variance else np.inf
+    return {"statistic": np.float64(z), "p_value": np.float64(2 * scipy.stats.norm.sf(abs(z)))}
+
+
+def spiegelhalter_error(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
+    # Each term is rounded by a few units of itself.
+    used = w > 0
+    w, preds, target = w[used], preds[used], target[used]
+    size = fsum(w * np.abs((target - preds) * (1 - 2 * preds)))
+    variance = fsum(w**2 * (1 - 2 * preds) ** 2 * preds * (1 - preds))
+    return 8 * 2.0**-24 * size / variance**0.5 if variance else 0.0
 
 
 # Counts are exact; the product of each confidence and weight is rounded once, by u of it.
@@ -405,6 +440,23 @@ CASES = [
         )
         # "l1" and "max": one quotient. "l2": the bins are summed; quotients, squares, the root.
         for norm, ulps in (("l1", 1), ("l2", 15 + 4), ("max", 1))
+    ),
+    Case(
+        "calibration_error_debiased",
+        metrics.CalibrationError,
+        FORECASTS,
+        partial(calibration_error_of, norm="l2", debias=True),
+        CALIBRATED | {"norm": "l2", "debias": True},
+        # The root of a difference of squares that may cancel.
+        atol=lambda w, **inputs: 2.0**-11,
+    ),
+    Case(
+        "calibration_test",
+        metrics.CalibrationTest,
+        CHANCES,
+        spiegelhalter,
+        atol=spiegelhalter_error,
+        perfect="any",
     ),
     Case(
         "reliability_diagram",

@@ -5,6 +5,7 @@ from typing import Literal, Self
 import jax
 
 from datarax._checks import positive_int, refuse_ignored
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
@@ -94,9 +95,18 @@ class CalibrationError(CalibrationMetric):
     weight. "l1" is `sum(share * gap)`, the expected calibration error; "l2" is
     `sqrt(sum(share * gap**2))`; "max" is the greatest gap. No data gives NaN.
 
+    Of a bin with n examples, the accuracy varies by chance, so `gap**2` is too large by about
+    `accuracy * (1 - accuracy) / (n - 1)`. `debias` subtracts this, where n is above 1, before the
+    sum; a sum below 0 gives 0.
+
+    Raises:
+        MetricInputError: `debias` with another norm than "l2".
+
     M. P. Naeini and others (2015), Obtaining well calibrated probabilities using Bayesian binning;
     C. Guo and others (2017), On calibration of modern neural networks. Classwise and of equal
-    mass: J. Nixon and others (2019), Measuring calibration in deep learning.
+    mass: J. Nixon and others (2019), Measuring calibration in deep learning. Debiased: A. Kumar,
+    P. Liang and T. Ma (2019), Verified uncertainty calibration, https://arxiv.org/abs/1909.10155,
+    definition 5.1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -111,17 +121,21 @@ class CalibrationError(CalibrationMetric):
     higher_is_better = False
     norm: Literal["l1", "l2", "max"] = "l1"
     """How the gaps of the bins become one number."""
+    debias: bool = False
+    """With "l2": True to subtract what chance adds to the squares of the gaps."""
     average: Literal["macro"] | None = "macro"
     """Classwise and multilabel: "macro" is the mean over the classes or labels that have data;
     `None` gives one value per class or label."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.debias and self.norm != "l2":
+            raise MetricInputError(f'debias=True is for norm="l2"; got norm={self.norm!r}')
         if self.has_one_group:
             refuse_ignored(self, "average", "without classwise=True or num_labels=")
 
     def compute(self) -> PyTree:
-        error = _error(self.bins(), self.norm)
+        error = _error(self.bins(), self.norm, debias=self.debias)
         if self.has_one_group:
             return error[0]
         return error if self.average is None else xp.nanmean(error)
@@ -162,7 +176,7 @@ class ReliabilityDiagram(CalibrationMetric):
         return {name: x[0] if self.has_one_group else x for name, x in diagram.items()}
 
 
-def _error(bins: Bins, norm: str) -> jax.Array:
+def _error(bins: Bins, norm: str, *, debias: bool) -> jax.Array:
     """The error of each group of bins; NaN for a group without data."""
     total = bins.weight.sum()
     gap = bins.correct - bins.confidence  # times the weight of the bin
@@ -174,4 +188,10 @@ def _error(bins: Bins, norm: str) -> jax.Array:
     if norm == "max":
         return nan_where(~(total.high > 0), xp.max(gap_of_means, -1))
     share = (bins.weight / total[:, None]).to_float()
-    return xp.sqrt(xp.sum(share * xp.square(gap_of_means), -1))
+    squares = xp.square(gap_of_means)
+    if not debias:
+        return xp.sqrt(xp.sum(share * squares, -1))
+    wrong = bins.weight - bins.correct
+    by_chance = bins.correct / bins.weight * (wrong / bins.weight) / (bins.weight - 1)
+    squares = squares - xp.where(bins.weight > 1, by_chance.to_float(), 0)
+    return xp.sqrt(xp.maximum(xp.sum(share * squares, -1), 0))

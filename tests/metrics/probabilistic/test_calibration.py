@@ -297,3 +297,30 @@ def test_errors_of_classes_by_name(rng):
     for c, value in enumerate(named.values()):
         alone = value_of(CalibrationError(), preds[:, c], (target == c).astype(np.int32))
         assert value == pytest.approx(float(alone), abs=1e-6)
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.1])
+def test_debiased_squares_have_no_bias(truth, rng):
+    # One confidence in each of five bins, and 20 examples in each.
+    confidence = np.repeat([0.1, 0.3, 0.5, 0.7, 0.85], 20).astype(np.float32)
+    plain, debiased = [], []
+    for _ in range(200):
+        target = rng.random(100) < confidence + truth
+        config = {"num_bins": 5, "norm": "l2"}
+        plain.append(CalibrationError(**config).update(confidence, target).results() ** 2)
+        bins = ReliabilityDiagram(num_bins=5).update(confidence, target).results()
+        by_chance = np.mean(bins["accuracy"] * (1 - bins["accuracy"]) / 19)
+        want = max(plain[-1] - by_chance, 0)
+        got = CalibrationError(**config, debias=True).update(confidence, target).results()
+        assert got**2 == pytest.approx(want, rel=1e-6, abs=1e-9)
+        debiased.append(plain[-1] - by_chance)
+    # A square has a standard deviation of about 0.008, so the mean of 200 has 0.0006.
+    assert abs(np.mean(debiased) - truth**2) < 0.004
+    assert np.mean(plain) - truth**2 > 0.006
+
+
+def test_debiasing_leaves_bins_of_one_example():
+    one = CalibrationError(norm="l2", debias=True).update(jnp.array([0.25]), jnp.array([1]))
+    assert one.results() == 0.75
+    with pytest.raises(datarax.MetricInputError, match='debias=True is for norm="l2"'):
+        CalibrationError(debias=True)
