@@ -2,13 +2,15 @@
 
     python docs/_figures.py
 
-After each `figure = plot.NAME(...)` of the page it writes docs/images/plot-NAME.svg.
+After each `figure = plot.NAME(...)` of the page it writes docs/images/plot-NAME.svg. If
+a name other than `figure` is assigned, that is the name of the file.
 """
 
 import ast
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from datarax.plot.canvas import svg
 
@@ -41,12 +43,14 @@ def small(text: str) -> str:
 
 def main() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / "plot.md").read_text(), re.S | re.M)
-    namespace: dict[str, object] = {}
+    namespace: dict[str, Any] = {}
     for statement in ast.parse("".join(blocks)).body:
         exec(compile(ast.Module([statement], []), "docs/plot.md", "exec"), namespace)
-        if drawn := re.match(r"figure = plot\.(\w+)\(", ast.unparse(statement)):
-            text = small(svg(namespace["figure"]))
-            (DOCS / "images" / f"plot-{drawn[1]}.svg").write_text(text + "\n")
+        if drawn := re.match(r"(\w+) = plot\.(\w+)\(", ast.unparse(statement)):
+            variable, function = drawn.groups()
+            text = small(svg(namespace[variable]))
+            name = function if variable == "figure" else variable
+            (DOCS / "images" / f"plot-{name}.svg").write_text(text + "\n")
 
 
 if __name__ == "__main__":

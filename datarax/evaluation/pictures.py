@@ -14,10 +14,11 @@ from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
 from datarax.metrics.curves.area_under_curve import AUROC, AveragePrecision
 from datarax.metrics.curves.score_metric import ScoreMetric
 from datarax.metrics.probabilistic.calibration import CalibrationError, CalibrationMetric
+from datarax.metrics.probabilistic.score_decomposition import ScoreDecomposition
 from datarax.metrics.reading import unusable
 from datarax.plot.canvas import svg
 from datarax.plot.matrices import confusion_matrix
-from datarax.plot.reliability_diagram import reliability
+from datarax.plot.reliability_diagram import isotonic_reliability, reliability
 from datarax.plot.score_figures import precision_recall, roc, score_histogram
 from datarax.wrappers.bootstrap import Bootstrap
 from datarax.wrappers.classwise import Classwise
@@ -72,6 +73,13 @@ _KINDS = (
         reliability,
         CalibrationMetric,
         CalibrationError,
+    ),
+    _Kind(
+        "Reliability by isotonic regression",
+        "The share of positives by forecast. Outside the band, forecasts are not calibrated.",
+        isotonic_reliability,
+        ScoreDecomposition,
+        ScoreDecomposition,
     ),
 )
 

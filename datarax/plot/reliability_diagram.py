@@ -10,6 +10,9 @@ from datarax.metrics.probabilistic.calibration import (
     CalibrationMetric,
     ReliabilityDiagram,
 )
+from datarax.metrics.probabilistic.score_decomposition import ScoreDecomposition
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.isotonic import isotonic_blocks
 from datarax.plot import canvas
 from datarax.plot.given import Source, checked_names, of_statistic
 
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SOURCE = Source(
-    "reliability", "a CalibrationError or a ReliabilityDiagram, or the results of the latter"
+    "reliability",
+    "a CalibrationError, a ReliabilityDiagram or its results, or a ScoreDecomposition",
 )
 _NAMES = {
     "l1": "expected calibration error",
@@ -35,8 +39,19 @@ def reliability(
     Where bars end below the diagonal, predictions are too confident. Classwise and multilabel:
     a line for each class; more than ten are light lines.
 
+    Of a `ScoreDecomposition`, there are no bins to choose: the line is the share of positives by
+    isotonic regression on the forecasts (CORP), and the title has the parts of the score. The band
+    is where the line of calibrated forecasts would be with a probability of 95 %, at each forecast
+    by itself. It is drawn from 400 data sets with the given forecasts, whose targets are positive
+    with the probability of the forecast; the seed is fixed. For this, forecasts are joined to at
+    most 512 groups of about equal weight, and weights are rounded to whole numbers of examples, at
+    least one a group. Where the line leaves the band, the forecasts are not calibrated. T.
+    Dimitriadis, T. Gneiting and A. I. Jordan (2021), Stable reliability diagrams for probabilistic
+    classifiers, https://doi.org/10.1073/pnas.2016191118.
+
     Args:
-        metric: a `CalibrationError` or a `ReliabilityDiagram`, or the results of the latter.
+        metric: a `CalibrationError`, a `ReliabilityDiagram` or its results, or a
+            `ScoreDecomposition`.
         ax: where to draw, instead of a new figure. The counts are drawn below it.
         names: the names of the classes or labels.
 
@@ -54,6 +69,8 @@ def reliability(
         >>> print([float(bar.get_height()) for bar in bars])
         [0.5, 1.0]
     """
+    if isinstance(metric, ScoreDecomposition):
+        return isotonic_reliability(metric, ax, names=names)
     confidence, accuracy, weight, is_count = _diagram(metric)
     groups, bins = confidence.shape
     names = checked_names(names, groups, "class")
@@ -97,6 +114,80 @@ def _diagram(given: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         counts = np.asarray(diagram.bins().weight.to_float(), float)
         return confidence, accuracy, np.where(np.isnan(weight), np.nan, counts), True
     return confidence, accuracy, weight, False
+
+
+_DRAWS, _MOST_GROUPS, _SEED = 400, 512, 0
+_BAND = 0.025, 0.975
+
+
+def isotonic_reliability(
+    metric: ScoreDecomposition, ax: "Axes | None" = None, *, names: Sequence[str] | None = None
+) -> "Figure":
+    """The isotonic curve, with the band of calibrated forecasts; see `reliability`."""
+    checked_names(names, 1, "class")
+    ax, below = _panels(ax, "share of positives", "forecast")
+    canvas.diagonal(ax)
+    groups = metric.statistic.scaled_groups()
+    # The counts: what scales them is a power of two.
+    p, n = (
+        np.asarray(x.to_float(), float)[0] / float(groups.scale)
+        for x in (groups.positives, groups.negatives)
+    )
+    used = p + n > 0
+    p, n, x = p[used], n[used], np.asarray(groups.lowest, float)[0][used]
+    results = metric.results()
+    if np.isnan(results["score"]):
+        canvas.say(ax, "no data")
+        return canvas.figure_of(ax)
+    at, low, high = _calibrated_band(x, p + n)
+    color = canvas.COLORS[0]
+    look: canvas.Style = {"color": canvas.ink_of(ax), "alpha": 0.15, "linewidth": 0}
+    ax.fill_between(at, low, high, label="95 % of calibrated\nforecasts", **look)
+    first, last, share = _curve(p, n)
+    # Each block is a level line from its first to its last forecast.
+    ends = np.stack([x[first], x[last]], -1).ravel()
+    marker: canvas.Style = {"marker": "o", "markersize": 3} if len(share) <= 8 else {}
+    ax.plot(ends, np.repeat(share, 2), color=color, label="isotonic\nregression", **marker)
+    edges = np.linspace(0, 1, 41)
+    counts = np.histogram(x, edges, weights=p + n)[0]
+    below.bar(edges[:-1], counts, 1 / 40, align="edge", color=color, alpha=0.55, linewidth=0)
+    below.set_ylabel("examples")
+    canvas.legend(ax)
+    found = {name: canvas.number(value) for name, value in results.items()}
+    kind = "Brier score" if metric.score == "brier" else "log loss"
+    canvas.title(
+        ax,
+        f"{kind} {found['score']}: miscalibration {found['miscalibration']},\n"
+        f"discrimination {found['discrimination']}, uncertainty {found['uncertainty']}",
+        "small",
+    )
+    return canvas.figure_of(ax)
+
+
+def _curve(p: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The first and the last group of each block, and its share of positives."""
+    blocks = isotonic_blocks(DoubleFloat.of(p), DoubleFloat.of(n))
+    first = np.asarray(blocks.first)
+    first = first[first < len(p)]
+    a, b = (np.asarray(x.to_float(), float)[: len(first)] for x in blocks[:2])
+    return first, np.append(first[1:], len(p)) - 1, a / (a + b)
+
+
+def _calibrated_band(x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Forecasts, and the lower and the upper end of the band at each of them."""
+    place = (np.cumsum(weight) - weight / 2) * (_MOST_GROUPS / weight.sum())
+    _, group = np.unique(place.astype(int), return_inverse=True)
+    total = np.bincount(group, weight)
+    at = np.clip(np.bincount(group, weight * x) / total, 0, 1)
+    size = np.maximum(np.rint(total), 1).astype(np.int64)
+    lines = []
+    for positives in np.random.default_rng(_SEED).binomial(size, at, (_DRAWS, len(at))):
+        first, last, share = _curve(positives.astype(float), (size - positives).astype(float))
+        lines.append(np.repeat(share, last - first + 1))
+    ends = np.quantile(lines, _BAND, axis=0)
+    if len(at) == 1:  # a band has a width
+        at, ends = at + np.array([-0.01, 0.01]), np.repeat(ends, 2, 1)
+    return at, *ends
 
 
 def _places(confidence: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -144,14 +235,16 @@ def _lines(
         canvas.title(ax, f"{len(names)} classes")
 
 
-def _panels(ax: "Axes | None") -> "tuple[Axes, Axes]":
+def _panels(
+    ax: "Axes | None", vertical: str = "accuracy", horizontal: str = "confidence"
+) -> "tuple[Axes, Axes]":
     """Axes for the diagram, and for the counts below it, with the same horizontal axis."""
     ax = canvas.axes_of(ax, 6.6, 5.0)
     below = canvas.inked(_below(ax), canvas.ink_of(ax))
-    ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel=vertical)
     canvas.grid(ax)
     ax.tick_params(axis="x", labelbottom=False)
-    below.set_xlabel("confidence")
+    below.set_xlabel(horizontal)
     below.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
     canvas.grid(below, "y")
     return ax, below

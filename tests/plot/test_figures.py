@@ -14,6 +14,7 @@ import pytest
 from matplotlib import colors
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from sklearn.isotonic import IsotonicRegression
 
 from datarax import Interval, MetricInputError, MetricTypeError, Sliced, plot
 from datarax.metrics import (
@@ -25,6 +26,7 @@ from datarax.metrics import (
     ConfusionMatrix,
     PrecisionRecallCurve,
     ReliabilityDiagram,
+    ScoreDecomposition,
 )
 from datarax.plot.canvas import COLORS, line_style
 from tests.conftest import seed
@@ -297,6 +299,46 @@ def test_reliability_draws_the_bins(seen):
         np.testing.assert_allclose(heights, counts, rtol=1e-5)
 
 
+def test_reliability_of_a_decomposition_draws_the_isotonic_regression(rng):
+    forecasts, n = np.float32([0.1, 0.3, 0.5, 0.8, 0.9]), 300
+    preds = rng.choice(forecasts, n)
+    target = rng.random(n) < preds**2
+    axes, below = plot.reliability(ScoreDecomposition().update(preds, target)).axes
+    fit = IsotonicRegression(out_of_bounds="clip")
+    line = next(each for each in axes.lines if each.get_label().startswith("isotonic"))
+    want = fit.fit(preds, target).predict(forecasts)
+    np.testing.assert_allclose(np.interp(forecasts, *line.get_data()), want, atol=1e-6)
+    assert sum(bar.get_height() for bar in below.patches) == n
+    assert "Brier score" in axes.get_title()
+    # The band is that of other calibrated targets, but for chance.
+    lines = [fit.fit(preds, rng.random(n) < preds).predict(forecasts) for _ in range(2000)]
+    points = np.asarray(axes.collections[0].get_paths()[0].vertices, float)
+    for x, drawn in zip(forecasts, np.transpose(lines), strict=True):
+        ends = points[np.isclose(points[:, 0], x), 1]
+        for end, q in ((ends.min(), 0.025), (ends.max(), 0.975)):
+            # An extreme quantile of 400 draws is between these of many.
+            least, most = (np.quantile(drawn, q + d) for d in (-0.022, 0.022))
+            assert least - 0.02 <= end <= most + 0.02
+
+
+def test_a_band_of_many_forecasts_is_around_the_diagonal(rng):
+    logits = rng.normal(0, 2, 20_000).astype(np.float32)
+    p = 1 / (1 + np.exp(-logits.astype(float)))
+    metric = ScoreDecomposition(score="log", from_logits=True).update(
+        logits, rng.random(20_000) < p
+    )
+    axes, _ = plot.reliability(metric).axes
+    points = np.asarray(axes.collections[0].get_paths()[0].vertices, float)
+    assert len(points) < 1100
+    assert np.abs(points[:, 0] - points[:, 1]).max() < 0.3
+    within = (points[:, 0] > 0.1) & (points[:, 0] < 0.9)
+    # The standard deviation of the fit is about 0.02.
+    assert 0.005 < np.abs(points[within, 0] - points[within, 1]).mean() < 0.08
+    one = plot.reliability(ScoreDecomposition().update(np.full(9, 0.25), np.ones(9, int))).axes[0]
+    ends = np.asarray(one.collections[0].get_paths()[0].vertices, float)[:, 1]
+    assert 0 <= ends.min() < 0.25 < ends.max() < 0.8
+
+
 def test_slices_are_sorted(rng):
     metric = Sliced(Interval(Accuracy(num_classes=4, average="micro")), 4, names=tuple("abcd"))
     preds, target, ids = (jnp.asarray(rng.integers(0, k, 60)) for k in (4, 4, 3))
@@ -406,6 +448,7 @@ NOTHING = {
     "reliability": lambda: plot.reliability(
         {"confidence": [NAN] * 3, "accuracy": [NAN] * 3, "weight": [NAN] * 3}
     ),
+    "isotonic reliability": lambda: plot.reliability(ScoreDecomposition(bits=10)),
     "score_histogram": lambda: plot.score_histogram(AUROC(bits=10)),
     "quantiles": lambda: plot.quantiles([(0, {"p1": NAN, "p50": NAN})]),
     "history": lambda: plot.history([(0, {"loss": NAN})]),
@@ -456,6 +499,7 @@ def test_wrong_arguments():
         lambda ax: plot.reliability(
             {"confidence": [0.3, 0.8], "accuracy": [0.2, 0.9], "weight": [0.5, 0.5]}, ax
         ),
+        lambda ax: plot.reliability(ScoreDecomposition().update([0.3, 0.8], [0, 1]), ax),
         lambda ax: plot.history(losses(["a", "b"]), ax),
         lambda ax: plot.slices(sliced(3), ax),
         lambda ax: plot.expert_load({"share": [0.5, 0.5]}, ax),

@@ -26,6 +26,7 @@ from datarax.metrics import (
     CalibrationError,
     ConfusionMatrix,
     Mean,
+    ScoreDecomposition,
 )
 from datarax.plot.canvas import svg
 from tests.evaluation.browsing import CHROMIUM, require_chromium
@@ -45,6 +46,9 @@ FIGURES = {
     ),
     "reliability": lambda k: plot.reliability(
         {"confidence": [0.2, 0.7 + k / 10], "accuracy": [0.1, 0.9], "weight": [0.25, 0.75]}
+    ),
+    "isotonic_reliability": lambda k: plot.reliability(
+        ScoreDecomposition().update(RATES, [0, 0, 1, k > 0, 0, 0, 1, 1, 1])
     ),
     "quantiles": lambda k: plot.quantiles(
         [(i, [-i - k, 0, 2 * i]) for i in range(5)], q=(0.1, 0.5, 0.9)
@@ -190,6 +194,7 @@ def collection(module_rng):
             "accuracy": Accuracy(),
             "matrix": ConfusionMatrix(),
             "ece": CalibrationError(num_bins=5),
+            "parts": ScoreDecomposition(bits=10),
         }
     )
     metrics = Sliced(metrics, 2)
@@ -201,6 +206,7 @@ def test_pictures_of_a_collection(collection):
     found = pictures(collection)
     assert [picture.name for picture in found] == [
         "confusion_matrix", "roc", "precision_recall", "score_histogram", "reliability",
+        "isotonic_reliability",
     ]  # fmt: skip
     for picture in found:
         assert picture.svg.startswith("<svg")
