@@ -271,6 +271,7 @@ def test_figures():
     assert_type(plot.score_histogram(scores), Figure)
     bins = metrics.CalibrationError(num_bins=2).update(PREDS, TARGET)
     assert_type(plot.reliability(bins), Figure)
+    assert_type(plot.power(0.1, examples=10, sizes=[10, 40]), Figure)
     sliced = datarax.Sliced(datarax.Interval(metrics.Accuracy()), 2)
     assert_type(plot.slices(sliced.update(PREDS, TARGET, slices=TARGET)), Figure)
     records = [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]

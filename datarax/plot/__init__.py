@@ -3,6 +3,7 @@
 from datarax.plot.health_maps import expert_load as expert_load
 from datarax.plot.health_maps import health as health
 from datarax.plot.matrices import confusion_matrix as confusion_matrix
+from datarax.plot.power_curves import power as power
 from datarax.plot.reliability_diagram import reliability as reliability
 from datarax.plot.runs import history as history
 from datarax.plot.runs import quantiles as quantiles

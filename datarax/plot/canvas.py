@@ -121,7 +121,9 @@ def line_style(i: int, count: int = 1, marker_size: float = 0) -> Style:
 def legend(ax: "Axes", **more: object) -> None:
     """A legend right of the axes, where it covers nothing."""
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
-    ax.legend(**place | {"frameon": False, "labelcolor": ink_of(ax), "fontsize": "small"} | more)
+    look = {"frameon": False, "labelcolor": ink_of(ax), "fontsize": "small"}
+    # The colour of the labels is not that of a title.
+    ax.legend(**place | look | more).get_title().set_color(ink_of(ax))
 
 
 def title(ax: "Axes", text: str, size: str = "medium") -> None:

@@ -28,7 +28,9 @@ from datarax.metrics import (
     ReliabilityDiagram,
     ScoreDecomposition,
 )
+from datarax.plot import canvas
 from datarax.plot.canvas import COLORS, line_style
+from datarax.uncertainty import detectable_difference
 from tests.conftest import seed
 
 NAN = float("nan")
@@ -339,6 +341,40 @@ def test_a_band_of_many_forecasts_is_around_the_diagonal(rng):
     assert 0 <= ends.min() < 0.25 < ends.max() < 0.8
 
 
+def test_power_is_how_often_a_difference_is_found(rng):
+    error = float(rng.uniform(0.01, 1))
+    axes = plot.power(error, examples=400, sizes=(100, 900), power=0.9, confidence=0.9).axes[0]
+    curves = [line for line in axes.lines if len(line.get_xdata()) > 2]
+    for size, line, text in zip((100, 900), curves, axes.get_legend().get_texts(), strict=True):
+        of_size = error * (400 / size) ** 0.5
+        found = np.abs(rng.normal(np.linspace(0, 4, 9), 1, (40_000, 9))) > 1.6448536269514722
+        drawn = np.interp(of_size * np.linspace(0, 4, 9), *line.get_data())
+        # The standard deviation of a share of 40,000 is at most 0.0025.
+        np.testing.assert_allclose(drawn, found.mean(0), atol=0.015)
+        least = detectable_difference(of_size, power=0.9, confidence=0.9)
+        assert np.interp(least, *line.get_data()) == pytest.approx(0.9, abs=1e-3)
+        assert text.get_text() == f"{size}: {canvas.number(least)}"
+    alone = plot.power(error).axes[0]
+    assert len([line for line in alone.lines if len(line.get_xdata()) > 2]) == 1
+
+
+def test_what_power_refuses():
+    for wrong in (0, -1, NAN, np.inf, "1", None):
+        with pytest.raises(MetricInputError, match=r"std_error=.*; expected a number above 0"):
+            plot.power(wrong)
+    for given in ({"examples": 10}, {"sizes": (10,)}):
+        with pytest.raises(MetricInputError, match="expected both, or neither"):
+            plot.power(1.0, **given)
+    with pytest.raises(MetricInputError, match=r"sizes=0\.5; expected an integer"):
+        plot.power(1.0, examples=10, sizes=(0.5,))
+    with pytest.raises(MetricInputError, match="at most 10"):
+        plot.power(1.0, examples=10, sizes=range(1, 12))
+    with pytest.raises(MetricInputError, match=r"power=0\.3"):
+        plot.power(1.0, power=0.3)
+    with pytest.raises(MetricInputError, match="confidence=95"):
+        plot.power(1.0, confidence=95)
+
+
 def test_slices_are_sorted(rng):
     metric = Sliced(Interval(Accuracy(num_classes=4, average="micro")), 4, names=tuple("abcd"))
     preds, target, ids = (jnp.asarray(rng.integers(0, k, 60)) for k in (4, 4, 3))
@@ -500,6 +536,7 @@ def test_wrong_arguments():
             {"confidence": [0.3, 0.8], "accuracy": [0.2, 0.9], "weight": [0.5, 0.5]}, ax
         ),
         lambda ax: plot.reliability(ScoreDecomposition().update([0.3, 0.8], [0, 1]), ax),
+        lambda ax: plot.power(0.5, ax, examples=9, sizes=[9, 36]),
         lambda ax: plot.history(losses(["a", "b"]), ax),
         lambda ax: plot.slices(sliced(3), ax),
         lambda ax: plot.expert_load({"share": [0.5, 0.5]}, ax),

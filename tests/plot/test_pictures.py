@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from datarax import Collection, Sliced, plot
@@ -28,7 +29,7 @@ from datarax.metrics import (
     Mean,
     ScoreDecomposition,
 )
-from datarax.plot.canvas import svg
+from datarax.plot.canvas import INK, svg
 from tests.evaluation.browsing import CHROMIUM, require_chromium
 
 REFERENCES = Path(__file__).parent / "references"
@@ -50,6 +51,7 @@ FIGURES = {
     "isotonic_reliability": lambda k: plot.reliability(
         ScoreDecomposition().update(RATES, [0, 0, 1, k > 0, 0, 0, 1, 1, 1])
     ),
+    "power": lambda k: plot.power(0.01 * (1 + k), examples=100, sizes=(50, 200)),
     "quantiles": lambda k: plot.quantiles(
         [(i, [-i - k, 0, 2 * i]) for i in range(5)], q=(0.1, 0.5, 0.9)
     ),
@@ -131,6 +133,17 @@ def test_an_svg_is_a_part_of_a_page(name):
     used = re.findall(r'(?:href="#|url\(#)([^")]+)', text)
     assert len(ids) == len(set(ids))
     assert set(used) == set(ids)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_all_text_beside_the_data_is_ink(name):
+    # Black text, such as of the title of a legend by default, is not seen on a dark page.
+    figure = FIGURES[name](0)
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        texts = [axes.title, axes.xaxis.label, axes.yaxis.label]
+        texts += [] if legend is None else [legend.get_title(), *legend.get_texts()]
+        assert {to_hex(text.get_color()) for text in texts if text.get_text()} <= {INK}
 
 
 def test_ids_of_different_pictures_differ():
