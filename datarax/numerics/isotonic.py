@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.custom_batching import sequential_vmap
 
 from datarax._xp import at, lax, on_host, xp
 from datarax.numerics.double_float import DoubleFloat, stack, where
@@ -49,7 +50,8 @@ def isotonic_blocks(positives: DoubleFloat, negatives: DoubleFloat) -> Blocks:
     """
     if on_host(positives, negatives):
         return _pooled_on_host(*(np.asarray(x.to_float()) for x in (positives, negatives)))
-    return _pooled(positives, negatives)
+    p, low_p, n, low_n, first = _pooled(*positives, *negatives)
+    return Blocks(DoubleFloat(p, low_p), DoubleFloat(n, low_n), first)
 
 
 def _pooled_on_host(positives: np.ndarray, negatives: np.ndarray) -> Blocks:
@@ -72,20 +74,34 @@ def _pooled_on_host(positives: np.ndarray, negatives: np.ndarray) -> Blocks:
     return Blocks(a, b, xp.pad(np.asarray(first, np.int32), filled, constant_values=size))
 
 
-def _pooled(positives: DoubleFloat, negatives: DoubleFloat) -> Blocks:
+@sequential_vmap
+def _pooled(
+    p: jax.Array, low_p: jax.Array, n: jax.Array, low_n: jax.Array
+) -> tuple[jax.Array, ...]:
     """The same in a loop of a program. The stack is in the arrays of the groups that it has read.
 
-    Only single elements are joined to double-floats, so that no step touches a whole array.
+    Only single elements are joined to double-floats, so that no step touches a whole array. Several
+    regressions are computed one after the other: in one loop, a step would copy all arrays, because
+    some may have come to their end.
+
+    Args:
+        p: the high parts of the positives.
+        low_p: their low parts.
+        n: the high parts of the negatives.
+        low_n: their low parts.
+
+    Returns:
+        The parts of the positives and of the negatives of each block, and its first group.
     """
-    size = positives.shape[0]
-    used = (positives.high > 0) | (negatives.high > 0)
+    size = p.shape[0]
+    used = (p > 0) | (n > 0)
     place = xp.where(used, xp.cumsum(used, dtype=xp.int32) - 1, size).astype(xp.uint32)
     number = xp.sum(used, dtype=xp.int32)
 
     def to_front(x: jax.Array) -> jax.Array:
         return at(xp.zeros_like(x))[place].set(x)
 
-    both = tuple(to_front(part) for each in (positives, negatives) for part in each)
+    both = tuple(map(to_front, (p, low_p, n, low_n)))
     index = to_front(xp.arange(size, dtype=xp.int32) + number * 0)
 
     def read(table: Sequence[jax.Array], i: jax.Array) -> DoubleFloat:
@@ -114,7 +130,5 @@ def _pooled(positives: DoubleFloat, negatives: DoubleFloat) -> Blocks:
         lambda carry: (carry[0] < number) | carry[2], step, start
     )
     is_block = xp.arange(size, dtype=xp.int32) < top
-    p, low_p, n, low_n = (xp.where(is_block, x, 0) for x in table)
-    return Blocks(
-        DoubleFloat(p, low_p), DoubleFloat(n, low_n), xp.where(is_block, first, xp.int32(size))
-    )
+    parts = (xp.where(is_block, x, 0) for x in table)
+    return *parts, xp.where(is_block, first, xp.int32(size))

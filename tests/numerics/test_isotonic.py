@@ -61,3 +61,12 @@ def test_it_is_that_of_scikit_learn(kind, rng):
     for got, expected in zip(in_program(p, n), host, strict=True):
         got, expected = (x.to_float() if isinstance(x, DoubleFloat) else x for x in (got, expected))
         np.testing.assert_allclose(np.asarray(got), expected, rtol=2.0**-23)
+
+
+def test_several_at_once_are_each_as_alone(rng):
+    several = rng.integers(0, 3, (2, 5, N)).astype(np.float32)
+    got = jax.vmap(in_program)(*several)
+    for i, one in enumerate(np.moveaxis(several, 1, 0)):
+        want = jax.tree.leaves(in_program(*one))
+        for a, b in zip(jax.tree.leaves(got), want, strict=True):
+            np.testing.assert_array_equal(np.asarray(a)[i], np.asarray(b))
