@@ -13,6 +13,7 @@ from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
+from datarax.metrics.base import Metric
 from datarax.metrics.row_updates import with_terms
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.hashing import hashed
@@ -79,6 +80,29 @@ class ClusterSums(State, kw_only=False):
         """The first sum of each cell plus the second times a factor, (cells, *shape)."""
         sums = self.table.double
         return sums[:, 0] + sums[:, 1] * factor[None]
+
+
+def check_argument_is_free(metric: Metric, wrapper: str) -> None:
+    """Raises unless a wrapper may add the argument `CLUSTER` to the update of a metric."""
+    if any(route.argument == CLUSTER for route in metric.routes()):
+        raise MetricInputError(
+            f"{wrapper}: clusters= is given, and {type(metric).__name__}.update takes an argument "
+            f"called {CLUSTER!r} already"
+        )
+
+
+def given_ids(given: ArrayLike | None, caller: str) -> Any:
+    """The ids as `narrow_ids` gives them.
+
+    Raises:
+        MetricInputError: they are left out.
+    """
+    if given is None:
+        raise MetricInputError(
+            f"{caller}.update with clusters= needs the cluster of each row: pass {CLUSTER}=, "
+            f"integers of shape (N,)"
+        )
+    return narrow_ids(given)
 
 
 def narrow_ids(given: ArrayLike) -> Any:

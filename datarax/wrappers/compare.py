@@ -24,7 +24,12 @@ from datarax.numerics.exact import Exact
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.invalid_counts import sum_of_counts
 from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
-from datarax.wrappers.clusters import CLUSTER, checked_ids, narrow_ids
+from datarax.wrappers.clusters import (
+    CLUSTER,
+    check_argument_is_free,
+    checked_ids,
+    given_ids,
+)
 from datarax.wrappers.ratios import PairedRatios, scaled_ratio, terms_of_rows
 from datarax.wrappers.wrapper import (
     checked_metric,
@@ -149,11 +154,8 @@ class Compare(Resampled):
                 f'average="micro" or None; for other metrics there is method="bootstrap", and the '
                 f"members of a collection are compared one by one"
             )
-        if self.own and any(route.argument == CLUSTER for route in metric.routes()):
-            raise MetricInputError(
-                f"Compare: clusters={self.clusters}, and {type(metric).__name__}.update takes an "
-                f"argument called {CLUSTER!r} already"
-            )
+        if self.clusters is not None:
+            check_argument_is_free(metric, "Compare")
         self.paired = PairedRatios(ratio[0].shape, self.clusters)
 
     @property
@@ -169,14 +171,10 @@ class Compare(Resampled):
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         given = self._by_name(args) | dict(kwargs)
-        own = given.pop(self.own, None) if self.own else None
-        if self.own == CLUSTER:
-            if own is None:
-                raise MetricInputError(
-                    f"Compare({type(self.metric).__name__}, clusters={self.clusters}).update needs "
-                    f"the cluster of each row: pass {CLUSTER}=, integers of shape (N,)"
-                )
-            own = narrow_ids(own)
+        name = self.own
+        own = None if name is None else given.pop(name, None)
+        if name == CLUSTER:
+            own = given_ids(own, f"Compare({type(self.metric).__name__})")
         routes = self.metric.routes()
         names = {name for route in routes for name in (route.argument, route.output)}
         # An argument of the metric may itself end in _a or _b.
@@ -193,7 +191,7 @@ class Compare(Resampled):
                     f"_b after its name (preds_a, preds_b); got: {', '.join(given) or 'nothing'}"
                 )
             calls[model] = self.metric.calls((), shared | pair)
-        return calls if own is None else with_argument(calls, self.own or "", own)
+        return calls if name is None or own is None else with_argument(calls, name, own)
 
     def _check_pairs(
         self, twice: list[str], given: Mapping[str, PyTree], names: set[str | None]

@@ -27,7 +27,13 @@ from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.cross_moments import TwoMoments
-from datarax.wrappers.clusters import CLUSTER, ClusterSums, checked_ids, narrow_ids
+from datarax.wrappers.clusters import (
+    CLUSTER,
+    ClusterSums,
+    check_argument_is_free,
+    checked_ids,
+    given_ids,
+)
 from datarax.wrappers.ratios import (
     corrected,
     not_negative,
@@ -210,11 +216,7 @@ class Interval(WithArgument):
         if clusters is None:
             self.moments = TwoMoments(ratio[0].shape, crossed=True)
             return
-        if any(route.argument == CLUSTER for route in metric.routes()):
-            raise MetricInputError(
-                f"Interval: clusters={clusters}, and {type(metric).__name__}.update takes an "
-                f"argument called {CLUSTER!r} already"
-            )
+        check_argument_is_free(metric, "Interval")
         self.sums = ClusterSums(clusters, ratio[0].shape)
 
     @property
@@ -224,12 +226,8 @@ class Interval(WithArgument):
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         if self.clusters is None:
             return super().calls(args, kwargs)
-        if kwargs.get(CLUSTER) is None:
-            raise MetricInputError(
-                f"Interval({type(self.metric).__name__}, clusters={self.clusters}).update needs "
-                f"the cluster of each row: pass {CLUSTER}=, integers of shape (N,)"
-            )
-        return super().calls(args, {**kwargs, CLUSTER: narrow_ids(kwargs[CLUSTER])})
+        ids = given_ids(kwargs.get(CLUSTER), f"Interval({type(self.metric).__name__})")
+        return super().calls(args, {**kwargs, CLUSTER: ids})
 
     def _apply(self, calls: PyTree) -> Self:
         if self.clusters is not None:

@@ -13,7 +13,7 @@ from scipy.special import expit
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.aggregation import REALS
-from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.case import Arrays, Case, Draw, Inputs
 from tests.registry.distributions import BITS, width
 
 PLAYERS = 4
@@ -129,13 +129,26 @@ def bradley_terry(w: np.ndarray, **inputs: np.ndarray) -> dict[str, np.ndarray]:
 COVERAGE = 0.75
 
 
-def conformal(w: np.ndarray, values: np.ndarray) -> dict[str, float]:
+def as_scores(draw: Draw) -> Draw:
+    return lambda rng, size: {"scores": draw(rng, size)["values"]}
+
+
+SCORES = Inputs(
+    "calibration scores",
+    draw=as_scores(REALS.draw),
+    valid=lambda scores: np.isfinite(scores),
+    spoil={"scores": REALS.spoil["values"]},
+    hard={name: as_scores(draw) for name, draw in REALS.hard.items()},
+)
+
+
+def conformal(w: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     """The least score at or below which the weight is (n + 1) * coverage."""
     n = fsum(w)
     rank = Fraction(n + 1) * Fraction(COVERAGE)
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(scores, kind="stable")
     reached = [i for i, up_to in zip(order, np.cumsum(w[order]), strict=True) if up_to >= rank]
-    return {"threshold": float(values[reached[0]]) if reached else math.inf}
+    return {"threshold": float(scores[reached[0]]) if reached else math.inf}
 
 
 CASES = [
@@ -153,10 +166,10 @@ CASES = [
     Case(
         "conformal_threshold",
         metrics.ConformalThreshold,
-        REALS,
+        SCORES,
         conformal,
         {"coverage": COVERAGE, "bits": BITS},
-        atol=width,
+        atol=lambda w, scores: width(w, scores),
         exact=True,
         empty=math.inf,
     ),

@@ -1,15 +1,17 @@
 """The threshold of split conformal prediction, from scores of calibration examples."""
 
+from typing import Self
+
 from datarax._checks import finite_number
-from datarax._typing import PyTree
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field, state
-from datarax.metrics.aggregation.summary import ValueMetric
+from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import where
 from datarax.statistics.value_histogram import ValueHistogram, exact_q, quantiles_of
 
 
-class ConformalThreshold(ValueMetric):
+class ConformalThreshold(Metric):
     """The threshold that a new score exceeds with at most a given probability.
 
     A dict with "threshold". Of n scores, it is at least the one of rank `ceil((n + 1) * coverage)`
@@ -52,6 +54,21 @@ class ConformalThreshold(ValueMetric):
         expected = "a number between 0 and 1"
         self.coverage = finite_number(self.coverage, "coverage", expected, lambda x: 0 < x < 1)
         self.statistic = ValueHistogram.from_fields(self)
+
+    @shareable
+    def update(self, scores: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            scores: of any shape and real dtype; all are one population.
+            weights: broadcast against the leading axes of `scores`, and count as repetitions. A
+                score of weight zero does not count, even if it is NaN.
+
+        Raises:
+            MetricInputError: weights that do not broadcast; shows both shapes.
+            MetricTypeError: scores or weights that are not numbers.
+        """
+        return self.replace(statistic=self.statistic.update(scores, weights=weights))
 
     def compute(self) -> dict[str, PyTree]:
         bins = self.statistic.bins.contents()
