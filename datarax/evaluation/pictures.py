@@ -1,11 +1,13 @@
 """The figures of a metric: curves, histograms and matrices from its state."""
 
+import hashlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from datarax._errors import InvalidValuesWarning, PrecisionWarning
 from datarax._optional import optional
@@ -16,7 +18,7 @@ from datarax.metrics.curves.score_metric import ScoreMetric
 from datarax.metrics.probabilistic.calibration import CalibrationError, CalibrationMetric
 from datarax.metrics.probabilistic.score_decomposition import ScoreDecomposition
 from datarax.metrics.reading import unusable
-from datarax.plot.canvas import svg
+from datarax.plot.canvas import align, new_axes, new_figure, svg
 from datarax.plot.matrices import confusion_matrix
 from datarax.plot.reliability_diagram import isotonic_reliability, reliability
 from datarax.plot.score_figures import precision_recall, roc, score_histogram
@@ -36,6 +38,8 @@ class Picture(NamedTuple):
     caption: str
     svg: str
     """Inline SVG: transparent, and text and axes in `currentColor`."""
+    is_wide: bool = False
+    """True for a picture that is larger than the others: a matrix for each of several labels."""
 
 
 class _Kind(NamedTuple):
@@ -49,6 +53,8 @@ class _Kind(NamedTuple):
     """Which class shows its value in the figure, if metrics of several classes share a state."""
 
 
+_WIDTH, _HEIGHT = 5.0, 3.9
+"""The size of pictures in inches; those of wide ones depend on what they show."""
 _BAND = "Where scores share a bin, a band holds the exact curve."
 _KINDS = (
     _Kind(
@@ -88,8 +94,9 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
     """The figures of a metric, or of the members of a collection, also within other wrappers.
 
     A confusion matrix; ROC, precision-recall curve and histogram of scores; a reliability diagram.
-    Metrics that share a state have one of each kind. Data that could not be used are left out, also
-    if the value of the metric is NaN because of them; the caption says so.
+    Metrics whose states are equal have one of each kind. All pictures have one size, and their axes
+    stand in the same place. Data that could not be used are left out, also if the value of the
+    metric is NaN because of them; the caption says so.
 
     Args:
         metric: a metric with data.
@@ -102,13 +109,12 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
     members = list(_members(metric))
     found = []
     for kind in _KINDS:
-        groups: dict[tuple[int, ...], list[tuple[str, Metric]]] = {}
+        groups: dict[Hashable, list[tuple[str, Metric]]] = {}
         for path, each in members:
             if isinstance(each, kind.shows):
-                # Members of a collection that share a statistic would give the same figure. They
-                # hold the very same arrays.
-                arrays = jax.tree.leaves(getattr(each, "statistic", each))
-                groups.setdefault(tuple(map(id, arrays)), []).append((path, each))
+                # Equal states give the same figure: those that members of a collection share, and
+                # those of metrics of the same data within wrappers.
+                groups.setdefault(_contents(each), []).append((path, each))
         for group in groups.values():
             preferred = [member for member in group if isinstance(member[1], kind.prefers)]
             path, each = (preferred or group)[0]
@@ -117,7 +123,17 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
         # Reading the values warns of the same.
         warnings.simplefilter("ignore", InvalidValuesWarning)
         warnings.simplefilter("ignore", PrecisionWarning)
-        return [_picture(kind, path, each, names) for kind, path, each in found]
+        drawn = [_drawn(kind, path, each, names) for kind, path, each in found]
+        align([figure for figure, picture in drawn if not picture.is_wide])
+        return [picture._replace(svg=svg(figure)) for figure, picture in drawn]
+
+
+def _contents(metric: Metric) -> Hashable:
+    """Equal for metrics of one kind of state with equal contents."""
+    state = getattr(metric, "statistic", metric)
+    arrays = (np.asarray(x) for x in jax.tree.leaves(state))
+    digests = (hashlib.sha256(x.tobytes()).digest() for x in arrays)
+    return (jax.tree.structure(state), *digests)
 
 
 def _members(metric: Metric, path: str = "") -> Iterator[tuple[str, Metric]]:
@@ -131,7 +147,10 @@ def _members(metric: Metric, path: str = "") -> Iterator[tuple[str, Metric]]:
         yield path, metric
 
 
-def _picture(kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None) -> Picture:
+def _drawn(
+    kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None
+) -> tuple[Any, Picture]:
+    """A figure, and its picture without the SVG."""
     metric = metric.replace(on_invalid="exclude")
     sizes = {getattr(metric, size, None) for size in ("num_classes", "num_labels")} - {None}
     if isinstance(metric, ConfusionMatrix):
@@ -141,7 +160,10 @@ def _picture(kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None
     grouped = isinstance(metric, CalibrationMetric) and metric.has_one_group
     single = isinstance(metric, ScoreMetric) and metric.statistic.size == 1
     fits = names is not None and len(names) in sizes and not (grouped or single)
-    figure = kind.draw(metric, names=names if fits else None)
+    # The matrices of several labels have axes each, in a figure of their own size.
+    is_wide = isinstance(metric, ConfusionMatrix) and (metric.num_labels or 1) > 1
+    ax = None if is_wide else new_axes(new_figure(_WIDTH, _HEIGHT))
+    figure = kind.draw(metric, ax, names=names if fits else None)
     # The value would be NaN because of these rows; the figure is of the other rows.
     left_out = unusable(metric)
     caption = kind.caption
@@ -150,4 +172,4 @@ def _picture(kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None
     # The path has the names of the members, which users choose.
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{path}-{kind.draw.__name__}".lstrip("-"))
     title = f"{kind.title}: {path}" if path else kind.title
-    return Picture(stem, title, caption, svg(figure))
+    return figure, Picture(stem, title, caption, "", is_wide)

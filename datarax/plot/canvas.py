@@ -56,6 +56,60 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
+def align(figures: "Sequence[Figure]") -> None:
+    """Gives the axes of several figures of one size the same place.
+
+    Each figure has what `new_figure` makes: a layout, and axes one below the other, with a colour
+    bar or a legend beside them. The margins become the widest that any of the figures needs, and
+    the cells of an image need not be square.
+    """
+    for figure in figures:
+        for ax in _without_bars(figure):
+            ax.set_aspect("auto")
+        _lay_out(figure, 2)
+    if not figures:
+        return
+    left, bottom, right, top = _common_box(figures)
+    for figure in figures:
+        box, layout = _box(figure), cast("Any", figure.get_layout_engine())
+        less = left - box[0], bottom - box[1], box[2] - right, box[3] - top
+        layout.set(rect=(less[0], less[1], 1 - less[0] - less[2], 1 - less[1] - less[3]))
+        _lay_out(figure, 2)
+    # Labels have moved a little: the axes get the place that all have.
+    common = _common_box(figures)
+    for figure in figures:
+        box = _box(figure)
+        figure.set_layout_engine("none")
+        scale = (common[2:] - common[:2]) / (box[2:] - box[:2])
+        for ax in _without_bars(figure):
+            ends = ax.get_position(original=True).get_points()
+            (x0, y0), (x1, y1) = common[:2] + (ends - box[:2]) * scale
+            ax.set_position((x0, y0, x1 - x0, y1 - y0))
+
+
+def _common_box(figures: "Sequence[Figure]") -> np.ndarray:
+    boxes = np.array([_box(figure) for figure in figures])
+    return np.concatenate([boxes[:, :2].max(0), boxes[:, 2:].min(0)])
+
+
+def _box(figure: "Figure") -> np.ndarray:
+    """The left, lower, right and upper end of the axes together, in parts of the figure."""
+    boxes = np.array([ax.get_position(original=True).extents for ax in _without_bars(figure)])
+    return np.concatenate([boxes[:, :2].min(0), boxes[:, 2:].max(0)])
+
+
+def _without_bars(figure: "Figure") -> "list[Axes]":
+    """The axes of a figure that are no colour bars."""
+    return [ax for ax in figure.axes if not hasattr(ax, "_colorbar")]
+
+
+def _lay_out(figure: "Figure", times: int) -> None:
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        for _ in range(times):  # it is found step by step
+            layout.execute(figure)
+
+
 def _png(figure: "Figure") -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png")
@@ -206,7 +260,9 @@ def name_ticks(
         room: the length of the axis in inches, if it is known.
     """
     width, height = inches(ax)
-    labels = [shortened(name, 30) for name in names]
+    # Of small axes, long names would leave nothing.
+    most = int(min(max(0.4 * 72 * min(width, height) / (0.6 * size), 12), 30))
+    labels = [shortened(name, most) for name in names]
     room = room or (width if axis == "x" else height)
     points = 72 * room / max(len(labels), 1)
     longest = max(map(len, labels), default=0) * 0.7 * size
@@ -238,10 +294,7 @@ def svg(figure: "Figure") -> str:
     """
     from matplotlib import rc_context
 
-    layout = figure.get_layout_engine()
-    if layout is not None:
-        for _ in range(3):  # it is found step by step; drawing makes the last one
-            layout.execute(figure)
+    _lay_out(figure, 3)  # drawing makes the last step
     file = io.StringIO()
     with rc_context(
         {"svg.hashsalt": "datarax", "svg.fonttype": "path", "image.composite_image": False}

@@ -27,6 +27,7 @@ class Drawn(NamedTuple):
     title: str
     caption: str
     svg: str
+    is_wide: bool = False
 
 
 def valued(

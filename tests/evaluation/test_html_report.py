@@ -469,6 +469,30 @@ def test_the_page_fits_the_window(browser, file, width):
     assert any(wide) or width == 1280
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_pictures_fill_rows_and_have_one_size(browser, tmp_path, count):
+    one, path = drawn()[0], tmp_path / "pictures.html"
+    several = [one._replace(name=f"p{i}", title=f"Picture {i}") for i in range(count)]
+    path.write_text(render(binary(), [*several, one._replace(is_wide=True)]))
+    for width, columns in ((1280, 3 if count == 3 else 2), (800, 2), (400, 1)):
+        show(browser, path, width=width)
+        *drawings, wide = browser.execute_script(
+            "return [...document.querySelectorAll('.drawing > svg')].map((e) => {"
+            "const b = e.getBoundingClientRect();"
+            "return [Math.round(b.x), Math.round(b.y), Math.round(b.width), Math.round(b.height)]})"
+        )
+        assert len(drawings) == count
+        assert len({tuple(d[2:]) for d in drawings}) == 1
+        assert [d[0] for d in drawings] == [drawings[i % columns][0] for i in range(count)]
+        assert len({d[1] for d in drawings}) == -(-count // columns)
+        assert wide[2] >= max(d[2] for d in drawings)
+        # A row that no picture fills has the caption of its last one.
+        last = browser.find_elements("css selector", ".grid > figure")[-1]
+        caption = last.find_element("tag name", "figcaption").rect
+        beside = columns == 2 and count % 2 == 1
+        assert (caption["x"] > drawings[-1][0] + drawings[-1][2]) == beside
+
+
 def test_nothing_is_cut_off_without_a_hint(browser, tmp_path, rng):
     overall = {f"metric_number_{i}": 0.5 + i / 30 for i in range(11)}
     names = ["phone", "tablet", "desktop", "unknown"]

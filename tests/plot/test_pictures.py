@@ -18,7 +18,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from datarax import Collection, Sliced, plot
+from datarax import Collection, Interval, Sliced, plot
 from datarax.evaluation.pictures import pictures
 from datarax.metrics import (
     AUROC,
@@ -29,6 +29,7 @@ from datarax.metrics import (
     Mean,
     ScoreDecomposition,
 )
+from datarax.plot import canvas
 from datarax.plot.canvas import INK, svg
 from tests.evaluation.browsing import CHROMIUM, require_chromium
 
@@ -230,8 +231,54 @@ def test_pictures_of_a_collection(collection):
     import matplotlib as mpl
 
     with mpl.rc_context({"text.color": "red", "axes.labelcolor": "red", "lines.linewidth": 9}):
-        again = pictures(collection.metric["matrix"])
-    assert again == found[:1]
+        again = pictures(collection)
+    assert again == found
+
+
+def test_metrics_of_equal_data_have_one_picture_also_within_wrappers(rng):
+    target = rng.integers(0, 2, 60)
+    preds = rng.random(60).astype(np.float32)
+    metrics = Collection(
+        {
+            "auroc": Interval(AUROC(bits=10)),
+            "ap": AveragePrecision(bits=10),
+            "other": AUROC(bits=12),
+        }
+    ).update(preds=preds, target=target)
+    found = [picture.name for picture in pictures(metrics)]
+    assert found == [
+        "auroc-roc", "other-roc", "ap-precision_recall", "other-precision_recall",
+        "auroc-score_histogram", "other-score_histogram",
+    ]  # fmt: skip
+
+
+def test_pictures_have_one_size(collection):
+    sizes = {re.search(r'viewBox="([^"]*)"', picture.svg)[1] for picture in pictures(collection)}
+    assert len(sizes) == 1
+
+
+def test_a_matrix_for_each_label_is_wide(rng):
+    preds, target = rng.random((9, 5)).astype(np.float32), rng.integers(0, 2, (9, 5))
+    (found,) = pictures(ConfusionMatrix(num_labels=5).update(preds, target))
+    assert found.is_wide
+
+
+def test_aligned_axes_have_one_place(rng):
+    names = [f"a class with the long name {i}" for i in range(12)]
+    figures = [canvas.new_figure(5.0, 3.9) for _ in range(3)]
+    axes = [canvas.new_axes(figure) for figure in figures]
+    plot.confusion_matrix(np.eye(12), axes[0], names=names)
+    preds, target = rng.random(50).astype(np.float32), rng.integers(0, 2, 50)
+    plot.roc(AUROC(bits=10).update(preds, target), axes[1])
+    plot.reliability(CalibrationError(num_bins=5).update(preds, target), axes[2])
+    canvas.align(figures)
+    ends = []
+    for figure in figures:
+        svg(figure)
+        shown = [ax.get_position() for ax in figure.axes if not hasattr(ax, "_colorbar")]
+        ends.append([shown[0].x0, shown[-1].y0, shown[0].x1, shown[0].y1])
+        assert shown[0].x1 - shown[0].x0 > 0.3
+    np.testing.assert_allclose(ends, np.broadcast_to(ends[0], (3, 4)), atol=1e-6)
 
 
 def test_metrics_of_different_data_have_a_picture_each():
