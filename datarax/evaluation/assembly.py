@@ -7,7 +7,8 @@ import jax
 from datarax._errors import MetricInputError
 from datarax.evaluation.encoding import Configuration
 from datarax.evaluation.paired_parts import MODELS, PREDICTED
-from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, needs_scores
+from datarax.evaluation.row_scores import scored
+from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, figures, needs_scores
 from datarax.metrics import Sum
 from datarax.metrics.base import Metric
 from datarax.metrics.other_names import snake_case
@@ -181,11 +182,14 @@ def _beside(config: Configuration) -> dict[str, Metric]:
     task = TASKS[config.task]
     by_name = {snake_case(name): name for name in CLASSES}
     found = {}
-    for name in task.figures if config.pictures else ():
-        spec = Spec(f"figure/{name}", by_name[name])
+    # Errors of several outputs may differ in size, so a picture of all of them shows nothing.
+    several = task.size == "num_outputs" and config.size is not None
+    for spec in figures(config.task) if config.pictures and not several else ():
         if not (config.scores == "labels" and needs_scores(spec)):
             # A value may be NaN by the policy; a picture shows the rows that can be used.
             found[spec.name] = _metric(spec, replace(config, on_invalid="exclude"))
+    if config.pictures:
+        found |= {f"figure/{name}": each for name, each in scored(config.task).items()}
     for name in task.by_class:
         spec = Spec(f"class/{name}", by_name[name], (("average", None),))
         found[spec.name] = _metric(spec, config)

@@ -10,6 +10,7 @@ import numpy as np
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import INDEX
+from datarax.evaluation.row_scores import with_scores
 from datarax.evaluation.table_batches import (
     NOT_A_CLASS,
     as_floats,
@@ -135,6 +136,8 @@ class Configuration:
             out["weights"] = _floats(out["weights"], "weights")
         # The tasks of classes have no method of their own.
         out = getattr(self, f"_{self.task}", self._classes)(out)
+        if self.pictures and not self.compared:
+            out = with_scores(self.task, out)
         if self.clustered:
             # The bootstrap draws a cluster as a whole.
             out[CLUSTER], out[INDEX] = _cluster_ids(out[CLUSTER]), _hashed(out[CLUSTER])

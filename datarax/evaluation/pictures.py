@@ -11,6 +11,8 @@ import numpy as np
 
 from datarax._errors import InvalidValuesWarning, PrecisionWarning
 from datarax._optional import optional
+from datarax.evaluation.row_scores import LENGTHS, ByLength
+from datarax.metrics.aggregation.quantiles import Histogram, HistogramQuantile, Median
 from datarax.metrics.base import Metric
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
 from datarax.metrics.curves.area_under_curve import AUROC, AveragePrecision
@@ -18,10 +20,14 @@ from datarax.metrics.curves.score_metric import ScoreMetric
 from datarax.metrics.probabilistic.calibration import CalibrationError, CalibrationMetric
 from datarax.metrics.probabilistic.score_decomposition import ScoreDecomposition
 from datarax.metrics.reading import unusable
+from datarax.metrics.regression.error_quantiles import MedianAbsoluteError
+from datarax.metrics.regression.rank_correlation import SpearmanCorrCoef
 from datarax.plot.canvas import align, new_axes, new_figure, svg
 from datarax.plot.matrices import confusion_matrix
 from datarax.plot.reliability_diagram import isotonic_reliability, reliability
 from datarax.plot.score_figures import precision_recall, roc, score_histogram
+from datarax.plot.slice_dots import binned
+from datarax.plot.value_figures import distribution, error_quantiles, pairs
 from datarax.wrappers.bootstrap import Bootstrap
 from datarax.wrappers.classwise import Classwise
 from datarax.wrappers.collection import Collection
@@ -51,6 +57,27 @@ class _Kind(NamedTuple):
     """The class of the metrics that it can show."""
     prefers: type[Metric]
     """Which class shows its value in the figure, if metrics of several classes share a state."""
+    if_has: str | None = None
+    """A field that must be set in the metric, such as `bits` where it decides what the state is."""
+
+
+def errors(metric: Metric, ax: Any = None) -> Any:
+    return distribution(metric, ax, label="prediction minus target")
+
+
+def scores(metric: Metric, ax: Any = None) -> Any:
+    return distribution(metric, ax, label="score")
+
+
+def score_by_length(metric: Metric, ax: Any = None) -> Any:
+    # Lengths are integers: that of the bin from 4 to 6 is 4 or 5, and 4.5 is its middle.
+    edges = [0.0, *(length - 0.5 for length in LENGTHS[1:])]
+    figure = binned(metric, ax, edges=edges, label="length")
+    shown = figure.axes[0]
+    low, high = shown.get_ylim()
+    # The ends of an interval may be beyond the scores.
+    shown.set(ylabel="mean score", ylim=(max(low, -0.02), min(high, 1.02)))
+    return figure
 
 
 _WIDTH, _HEIGHT = 5.0, 3.9
@@ -87,6 +114,45 @@ _KINDS = (
         ScoreDecomposition,
         ScoreDecomposition,
     ),
+    _Kind(
+        "Predictions and targets",
+        "Right predictions are on the dotted line. A darker cell has more examples; the outermost "
+        "cells also have those beyond the axes.",
+        pairs,
+        SpearmanCorrCoef,
+        SpearmanCorrCoef,
+        "bits",
+    ),
+    _Kind(
+        "Errors",
+        "How the prediction minus the target is distributed. The outermost bars also have the "
+        "errors beyond the axis.",
+        errors,
+        HistogramQuantile,
+        Median,
+    ),
+    _Kind(
+        "Quantiles of the error",
+        "The absolute error that a share of the examples does not exceed.",
+        error_quantiles,
+        MedianAbsoluteError,
+        MedianAbsoluteError,
+    ),
+    _Kind(
+        "Scores of the rows",
+        "How {name} is distributed over the rows, or over the queries.",
+        scores,
+        Histogram,
+        Histogram,
+    ),
+    _Kind(
+        "Score by length",
+        "The mean score, with its interval, by the number of words of the reference, or by the "
+        "number of documents of the query. Dashed line: the mean of all.",
+        score_by_length,
+        ByLength,
+        ByLength,
+    ),
 )
 
 
@@ -111,19 +177,19 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
     for kind in _KINDS:
         groups: dict[Hashable, list[tuple[str, Metric]]] = {}
         for path, each in members:
-            if isinstance(each, kind.shows):
+            if isinstance(each, kind.shows) and (not kind.if_has or getattr(each, kind.if_has)):
                 # Equal states give the same figure: those that members of a collection share, and
                 # those of metrics of the same data within wrappers.
                 groups.setdefault(_contents(each), []).append((path, each))
         for group in groups.values():
             preferred = [member for member in group if isinstance(member[1], kind.prefers)]
             path, each = (preferred or group)[0]
-            found.append((kind, path if len(groups) > 1 else "", each))
+            found.append((kind, path, len(groups) == 1, each))
     with style.context("default"), warnings.catch_warnings():
         # Reading the values warns of the same.
         warnings.simplefilter("ignore", InvalidValuesWarning)
         warnings.simplefilter("ignore", PrecisionWarning)
-        drawn = [_drawn(kind, path, each, names) for kind, path, each in found]
+        drawn = [_drawn(*each, names=names) for each in found]
         align([figure for figure, picture in drawn if not picture.is_wide])
         return [picture._replace(svg=svg(figure)) for figure, picture in drawn]
 
@@ -141,6 +207,8 @@ def _members(metric: Metric, path: str = "") -> Iterator[tuple[str, Metric]]:
     if isinstance(metric, Collection):
         for name, member in metric.items():
             yield from _members(member, f"{path}/{name}" if path else name)
+    elif isinstance(metric, ByLength):
+        yield path, metric
     elif isinstance(metric, Bootstrap | Classwise | Interval | Sliced):
         yield from _members(metric.metric, path)
     else:
@@ -148,10 +216,10 @@ def _members(metric: Metric, path: str = "") -> Iterator[tuple[str, Metric]]:
 
 
 def _drawn(
-    kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None
+    kind: _Kind, path: str, is_only: bool, metric: Metric, *, names: Sequence[str] | None
 ) -> tuple[Any, Picture]:
-    """A figure, and its picture without the SVG."""
-    metric = metric.replace(on_invalid="exclude")
+    """A figure, and its picture without the SVG. The path is in the title of one of several."""
+    metric = metric if isinstance(metric, ByLength) else metric.replace(on_invalid="exclude")
     sizes = {getattr(metric, size, None) for size in ("num_classes", "num_labels")} - {None}
     if isinstance(metric, ConfusionMatrix):
         # A binary matrix has two classes, but no field that says so.
@@ -163,10 +231,11 @@ def _drawn(
     # The matrices of several labels have axes each, in a figure of their own size.
     is_wide = isinstance(metric, ConfusionMatrix) and (metric.num_labels or 1) > 1
     ax = None if is_wide else new_axes(new_figure(_WIDTH, _HEIGHT))
-    figure = kind.draw(metric, ax, names=names if fits else None)
+    figure = kind.draw(metric, ax, **({"names": names} if fits else {}))
     # The value would be NaN because of these rows; the figure is of the other rows.
     left_out = unusable(metric)
-    caption = kind.caption
+    caption = kind.caption.replace("{name}", path.rpartition("/")[2])
+    path = "" if is_only else path
     if left_out.is_some:
         caption += f" {left_out.described()}, and are left out."
     # The path has the names of the members, which users choose.

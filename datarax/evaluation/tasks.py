@@ -65,8 +65,8 @@ class Task:
     """The metrics without `--metrics`, written as in `--metrics`."""
     size: str | None = None
     """The field of metrics that says how many classes, labels or outputs there are."""
-    figures: tuple[str, ...] = ()
-    """Metrics that are only drawn."""
+    figures: str = ""
+    """Metrics that are only drawn, written as in `--metrics`."""
     by_class: tuple[str, ...] = ()
     """Metrics that have a value for each class."""
 
@@ -77,14 +77,14 @@ TASKS: Mapping[str, Task] = {
         "one column of scores, or of 0 and 1, and one of labels",
         "accuracy,balanced_accuracy=accuracy:average=macro,f1,precision,recall,matthews_corr_coef,"
         "log_loss,brier_score,auroc,average_precision,calibration_error",
-        figures=("confusion_matrix", "roc", "precision_recall_curve", "reliability_diagram"),
+        figures="confusion_matrix,roc,precision_recall_curve,reliability_diagram",
     ),
     "multiclass": Task(
         "one column of scores for each class, or one of predicted labels, and one of labels",
         "accuracy,top_5_accuracy=accuracy:top_k=5,balanced_accuracy=accuracy:average=macro,"
         "macro_f1=f1,matthews_corr_coef,log_loss,brier_score,auroc,calibration_error",
         size="num_classes",
-        figures=("confusion_matrix", "reliability_diagram"),
+        figures="confusion_matrix,reliability_diagram",
         by_class=_BY_CLASS,
     ),
     "multilabel": Task(
@@ -92,13 +92,16 @@ TASKS: Mapping[str, Task] = {
         "exact_match,accuracy,macro_f1=f1,micro_f1=f1:average=micro,precision,recall,log_loss,"
         "brier_score,auroc,average_precision,calibration_error",
         size="num_labels",
-        figures=("reliability_diagram",),
+        figures="reliability_diagram",
         by_class=_BY_CLASS,
     ),
     "regression": Task(
         "columns of numbers",
         "mae,rmse,median_absolute_error,max_error,bias=mean,r2,pearson_corr_coef",
         size="num_outputs",
+        # 9 bits are 3 MB, and bins of at most 1/34 of the range of values of both signs.
+        figures="pairs=spearman_corr_coef:bits=9,errors=median:bits=14,"
+        "absolute_errors=median_absolute_error",
     ),
     "ranking": Task(
         "a row for each document: its score, its relevance, and the id of its query",
@@ -292,6 +295,16 @@ def defaults(task: str, *, size: int | None, scores: str | None) -> list[Spec]:
         and (dict(spec.options).get("top_k", 0) < (size or 0) or "top_k" not in dict(spec.options))
         and (not several or "num_outputs" in fields_of(class_of(spec.metric)))
     ]
+
+
+@cache
+def figures(task: str) -> tuple[Spec, ...]:
+    """The metrics of a task that are only drawn; their names begin with "figure/"."""
+    texts = _split(TASKS[task].figures, ",") if TASKS[task].figures else []
+    # Also classes of no task, such as the median of values, which takes the errors.
+    known = {_letters(name): Spec(snake_case(name), name) for name in CLASSES}
+    specs = (_spec(text, task, known)[0] for text in texts)
+    return tuple(spec._replace(name=f"figure/{spec.name}") for spec in specs)
 
 
 def imported(module: str) -> None:

@@ -10,4 +10,8 @@ from datarax.plot.runs import quantiles as quantiles
 from datarax.plot.score_figures import precision_recall as precision_recall
 from datarax.plot.score_figures import roc as roc
 from datarax.plot.score_figures import score_histogram as score_histogram
+from datarax.plot.slice_dots import binned as binned
 from datarax.plot.slice_dots import slices as slices
+from datarax.plot.value_figures import distribution as distribution
+from datarax.plot.value_figures import error_quantiles as error_quantiles
+from datarax.plot.value_figures import pairs as pairs

@@ -88,13 +88,24 @@ class JointBins(WideBins):
     def table(self) -> JointTable:
         """The table with the bins in ascending order."""
         first, second = order = self.order(self.grid)
-        # Extremes are maxima: of the negated values, and of the values.
         weights = self.counts.double.map(lambda x: x[first][:, second])
+        least, greatest = self._extremes(order)
+        return JointTable(weights, least >= greatest)
+
+    def ends(self) -> jax.Array:
+        """The least and the greatest value of each bin in ascending order, (2, 2, slots).
+
+        The first axis is that of the two ends. An empty bin has infinity and -infinity.
+        """
+        return xp.stack([each.high for each in self._extremes(self.order(self.grid))])
+
+    def _extremes(self, order: jax.Array) -> tuple[DoubleFloat, DoubleFloat]:
+        # Extremes are maxima: of the negated values, and of the values.
         negated, greatest = (
             each.double.map(lambda x: xp.take_along_axis(x, order, -1))
             for each in (self.negated, self.greatest)
         )
-        return JointTable(weights, -negated >= greatest)
+        return -negated, greatest
 
 
 class JointHistogram(State):
