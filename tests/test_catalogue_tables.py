@@ -13,6 +13,7 @@ import datarax
 from datarax import metrics
 from datarax.evaluation.tasks import CLASSES
 from datarax.metrics.language.text_metric import CountedText
+from tests import intervals
 from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, ranking
 from tests.test_laws import value_of
 from tests.test_layers import ROOT
@@ -65,6 +66,13 @@ def name_of(row: Row) -> str:
 
 
 ROWS = {name_of(row): row for _, page in pages() for row in rows_of(page)}
+
+
+def test_the_table_of_intervals_is_that_of_the_code():
+    _, _, rest = intervals.PAGE.read_text().partition(intervals.START)
+    assert rest.partition(intervals.END)[0] == intervals.table(), (
+        "run python -m tests.intervals --write"
+    )
 
 
 def parts_of(text: str) -> Iterator[tuple[str, str]]:
