@@ -169,7 +169,30 @@ def _slices(
             for _, key, value in numbers(config, values)
         }
         rows.append({"name": name, "examples": examples, "values": found})
-    return {"by": slicing.by, "rows": rows}
+    return {"by": slicing.by, "rows": _worst_first(config, rows)}
+
+
+def _worst_first(config: Configuration, rows: list[Json]) -> list[Json]:
+    """The slices by the first metric that has a value in them; those without a value are last.
+
+    They stay in their order if neither high nor low values of this metric are good.
+    """
+    first = next((key for row in rows for key in row["values"]), None)
+    of = {key: spec for row in rows for spec, key, _ in numbers(config, _values_of(row))}
+    good = better(of[first]) if first is not None else None
+    if good is None:
+        return rows
+    sign = 1 if good == "higher" else -1
+
+    def key(row: Json) -> tuple[bool, float]:
+        value = float(row["values"].get(first, {}).get("value", math.nan))
+        return math.isnan(value), 0.0 if math.isnan(value) else sign * value
+
+    return sorted(rows, key=key)
+
+
+def _values_of(row: Json) -> Values:
+    return {key: each["value"] for key, each in row["values"].items()}
 
 
 def _of_labels(outcome: Outcome) -> str:

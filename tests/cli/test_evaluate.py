@@ -383,3 +383,26 @@ def test_scores_out_of_range_are_not_taken_for_labels(tmp_path):
         rows = evaluated(tmp_path / "out", path, *given, "brier_score,auroc")["excluded"]
         (effect,) = (row["effect"] for row in rows)  # one row: of the score, or of all metrics
         assert ("'y' holds" in effect) == (label == [1, 2, 2])
+
+
+@pytest.mark.parametrize(("metrics", "sign"), [("accuracy,log_loss", 1), ("log_loss,accuracy", -1)])
+def test_slices_are_listed_worst_first(rng, tmp_path, capsys, metrics, sign):
+    path = write(tmp_path / "a.parquet", binary_columns(rng))
+    asked = ("--slice-by", "country=it,none,de,fr", "--metrics", metrics)
+    (slicing,) = evaluated(tmp_path / "out", path, *BINARY, *asked)["slices"]
+    names = [row["name"] for row in slicing["rows"]]
+    assert sorted(names) == ["de", "fr", "it", "none"]
+    assert names[-1] == "none"  # it has no value
+    found = [row["values"][metrics.split(",")[0]]["value"] for row in slicing["rows"][:-1]]
+    assert found == sorted(found, key=lambda x: sign * x)
+    shown = capsys.readouterr().out
+    places = [shown.index(f"\n {name} ") for name in names]
+    assert places == sorted(places)
+
+
+def test_slices_keep_their_order_where_no_value_is_good(rng, tmp_path):
+    path = write(tmp_path / "a.parquet", binary_columns(rng))
+    asked = ("--task", "regression", "--preds", "score", "--target", "label")
+    asked += ("--slice-by", "country=it,de,fr", "--metrics", "bias")
+    (slicing,) = evaluated(tmp_path / "out", path, *asked)["slices"]
+    assert [row["name"] for row in slicing["rows"]] == ["it", "de", "fr"]
