@@ -119,16 +119,21 @@ class ValueHistogram(CountsInvalid):
     def ends_of_quantile(
         self, q: float | Sequence[float], z: float, n: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """The ends of an interval of the quantile, of `n` observations: quantiles `z` standard
-        errors of the rank apart from it, moved outward to their certain bounds."""
-        exact = exact_q(q)
+        """The ends of an interval of the quantile, of `n` observations.
+
+        They are the quantiles `z` standard errors of the rank apart from it, moved outward to their
+        certain bounds. Infinite where so few observations have no such rank, NaN where `n` is not
+        known.
+        """
+        exact, bins = exact_q(q), self.bins.contents()
         share = exact.to_float()
         apart = z * xp.sqrt(share * (1 - share) / xp.maximum(n, 1))
-        ends = []
-        for place, moved in ((0, -apart), (2, apart)):
-            at = (exact + moved).map(lambda x: xp.asarray(x))
-            at = DoubleFloat.of(xp.clip(at.to_float(), 0, 1))
-            ends.append(quantiles_of(self.bins.contents(), at, "inverted_cdf")[place])
+        known, ends = xp.isfinite(n), []
+        for place, moved, beyond in ((0, -apart, -xp.inf), (2, apart, xp.inf)):
+            at = (exact + moved).to_float()
+            inside = (at > 0) & (at <= 1)
+            end = quantiles_of(bins, DoubleFloat.of(xp.where(inside, at, share)), "inverted_cdf")
+            ends.append(nan_where(~known, xp.where(inside, end[place], beyond)))
         return ends[0], ends[1]
 
     @property

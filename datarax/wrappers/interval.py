@@ -108,7 +108,8 @@ class Interval(WithArgument):
     For `Median`, `Quantile` and `MedianAbsoluteError` the ends are quantiles themselves, at
     `q ± z * sqrt(q (1 - q) / n)`, which is the interval of the binomial distribution for the rank;
     they are moved outward to the certain bounds of the bins. The standard error is that of
-    Woodruff, `(upper - lower) / (2 z)`. Weighted rows count as `(sum w)**2 / sum w**2`.
+    Woodruff, `(upper - lower) / (2 z)`. An end is infinite where so few rows have no such rank.
+    Weighted rows count as `(sum w)**2 / sum w**2`.
 
     Where the data do not vary (all positives score above all negatives, or all predictions are
     right), the standard error of these is NaN, with a warning. They take rows of one example.
@@ -281,6 +282,8 @@ class Interval(WithArgument):
             error, size = self._of_sums(value)
         elif self.method == "woodruff":
             lower, upper = self.metric.sampling_ends(z, self.squares)
+            least, greatest = self.metric.value_range
+            lower, upper = xp.maximum(lower, least), xp.minimum(upper, greatest)
             return self._with_ends(whole, lower, upper, (upper - lower) / (2 * z))
         else:
             variance = self.metric.sampling_variance(self.squares)

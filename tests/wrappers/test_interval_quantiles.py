@@ -68,6 +68,22 @@ def test_errors_bins_and_no_data(rng):
         Interval(metrics.Median()).update(wide.reshape(-1, 2))
 
 
+def test_few_rows_and_extreme_weights(rng):
+    # Of three rows, no two ranks hold the median with 95 %; of four, the extremes do, nearly.
+    few = Interval(metrics.Median()).update(np.float32([1, 2, 4])).results()
+    assert (few["lower"], few["upper"]) == (-np.inf, np.inf)
+    four = Interval(metrics.Median()).update(np.float32([1, 2, 4, 8])).results()
+    assert (four["lower"], four["upper"]) == (1, 8)
+    error = Interval(metrics.MedianAbsoluteError()).update(np.float32([1]), np.float32([3]))
+    assert (error.results()["lower"], error.results()["upper"]) == (0, np.inf)
+    # Squares that leave the range of floats: how many observations there are is not known.
+    x = rng.normal(size=50).astype(np.float32)
+    for w in (1e30, 1e-30):
+        found = Interval(metrics.Median()).update(x, weights=np.full(50, w, np.float32)).results()
+        assert np.isnan([found["lower"], found["upper"], found["std_error"]]).all()
+        assert found["value"] == Interval(metrics.Median()).update(x).results()["value"]
+
+
 def test_it_covers(rng):
     covered = 0
     for _ in range(300):

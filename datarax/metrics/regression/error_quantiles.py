@@ -1,5 +1,6 @@
 """The maximum and the median of absolute errors."""
 
+import math
 from typing import Self
 
 import jax
@@ -74,6 +75,7 @@ class MedianAbsoluteError(RegressionMetric):
     """
 
     higher_is_better = False
+    value_range = (0.0, math.inf)
     bits: int = 16
     """The resolution, from 10 to 22; see `datarax.statistics.ValueHistogram`."""
 
