@@ -159,6 +159,11 @@ class Compare(Resampled):
         self.paired = PairedRatios(ratio[0].shape, self.clusters)
 
     @property
+    def weights_repeat(self) -> bool:  # type: ignore[override]
+        """False if rows are observations, whatever they weigh."""
+        return self.method == "bootstrap"
+
+    @property
     def own(self) -> str | None:
         if self.method == "bootstrap":
             return INDEX

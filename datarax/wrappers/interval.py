@@ -162,6 +162,7 @@ class Interval(WithArgument):
         {'lower': 0.156, 'std_error': 0.239, 'upper': 1.094, 'value': 0.625}
     """
 
+    weights_repeat = False
     needs_own: ClassVar[bool] = True
 
     confidence: float

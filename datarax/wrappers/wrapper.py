@@ -219,6 +219,8 @@ class WithArgument(MultiplyingWrapper):
         return new.with_parts({"routed": tuple(own.items())}) if own else new
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
+        if not self.weights_repeat:
+            return super().weighted_by(factor)  # which raises
         # Its own accumulators count rows, which have no weight.
         children = self.children().items()
         states = {name: x for name, x in children if not isinstance(x, MetricAccumulator)}

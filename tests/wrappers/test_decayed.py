@@ -55,6 +55,23 @@ def test_sums_are_those_of_the_decayed_weights(rng):
     assert total.results() == pytest.approx(want, rel=1e-7, abs=1e-7 * 2**30)
 
 
+@pytest.mark.parametrize(
+    "metric",
+    [
+        datarax.Interval(metrics.Mean()),
+        datarax.Interval(metrics.Mean(), clusters=8),
+        datarax.Interval(metrics.AUROC()),
+        datarax.Compare(metrics.Mean(), method="formula"),
+    ],
+    ids=repr,
+)
+def test_intervals_do_not_decay(metric):
+    """Squares of weights would need the square of the factor: the error was too wide."""
+    with pytest.raises(datarax.MetricTypeError, match="cannot be multiplied by a factor"):
+        Decayed(metric, 2)
+    Decayed(datarax.Compare(metrics.Mean(), replicas=4), 2)
+
+
 _DECAYS = of_each_statistic(GROUPS)
 
 
