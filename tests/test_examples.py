@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import jax
+import matplotlib.pyplot as plt
 import pytest
 
 from tests import processes
@@ -97,6 +98,7 @@ def test_notebooks(notebook, tmp_path, monkeypatch):
         # Pictures are drawn, and not compared.
         stored = ["".join(each["text"]) for each in cell["outputs"] if "text" in each]
         assert out == "".join(stored), where
+    plt.close("all")  # those of all notebooks would be too many for one process
 
 
 def test_notebooks_are_listed():

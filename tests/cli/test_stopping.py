@@ -110,7 +110,9 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
         assert (out / "partial.npz").read_bytes() == partial
 
     assert main([*argv, "--resume"]) == 0
-    assert {path.name for path in out.iterdir()} == {"metrics.json", "report.html", "state.npz"}
+    pictures = {"pairs.svg", "errors.svg", "error_quantiles.svg"}
+    written = {path.name for path in out.iterdir()}
+    assert written == {"metrics.json", "report.html", "state.npz"} | pictures
     summary = json.loads((out / "metrics.json").read_text())
     assert summary["source"]["complete"]
     assert summary["source"]["rows"] == 20 * FILES
