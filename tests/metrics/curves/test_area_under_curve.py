@@ -469,7 +469,7 @@ def test_wide_bounds_warn_and_are_read_from_a_collection(rng):
     assert bounds["area"] == cast(AUROC, metrics["area"]).bounds()
     assert bounds["middle"][0] <= np.median(preds) <= bounds["middle"][1]
     assert upper - lower > 0.01
-    ends = f"area: the exact value .* between {lower:.4g} and {upper:.4g}"
+    ends = f"area: the exact value .* between {lower:.4f} and {upper:.4f}"
     with pytest.warns(datarax.PrecisionWarning, match=ends) as caught:
         metrics.results()
     assert len(caught) == 1
