@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from datarax.wrappers.bootstrap import Bootstrap as Bootstrap
     from datarax.wrappers.classwise import Classwise as Classwise
     from datarax.wrappers.collection import Collection as Collection
-    from datarax.wrappers.collection import MultiTask as MultiTask
     from datarax.wrappers.compare import Compare as Compare
     from datarax.wrappers.interval import Interval as Interval
     from datarax.wrappers.multi_output import MultiOutput as MultiOutput
+    from datarax.wrappers.multi_task import MultiTask as MultiTask
     from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
     from datarax.wrappers.run_health import health as health
@@ -96,7 +96,7 @@ _LAZY = {
     "Classwise": "datarax.wrappers.classwise",
     "Collection": "datarax.wrappers.collection",
     "Compare": "datarax.wrappers.compare",
-    "MultiTask": "datarax.wrappers.collection",
+    "MultiTask": "datarax.wrappers.multi_task",
     "PerDevice": "datarax.wrappers.per_device",
     "Transformed": "datarax.wrappers.transformed",
     "per_device": "datarax.wrappers.per_device",

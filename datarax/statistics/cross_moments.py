@@ -22,17 +22,21 @@ from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs, rows_weight
+from datarax.statistics.example_count import (
+    ExampleCount,
+)
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.moments import (
     Apart,
     CentralMoments,
-    ExampleCount,
     Parts,
-    SumsAboutMean,
     about_mean,
     as_double,
     in_unit_of_greatest,
+)
+from datarax.statistics.sums_about_mean import (
+    SumsAboutMean,
     sums_about_mean,
     sums_on_host,
 )

@@ -1,6 +1,6 @@
 """Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -10,10 +10,10 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import in_x64, lax, on_host, xp
+from datarax._xp import lax, on_host, xp
 from datarax.algebra.fields import state
-from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
-from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
+from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.one_pass import Fold
 from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import filled, zeros
 from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, where
@@ -29,6 +29,7 @@ from datarax.numerics.scaling import (
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
+from datarax.statistics.sums_about_mean import SumsAboutMean, powers_about_mean, sums_about_mean
 
 Parts = tuple[jax.Array, jax.Array]
 
@@ -337,7 +338,7 @@ class MomentTerms(RowTerms):
                 sums.append((yield Packed("sum", of_rows(raised))))
             rest = sums[0] / _one_where_zero(weight)
             means.append(where(weight.high != 0, centre + rest, DoubleFloat.of(0, np.float32)))
-            powers.append((rest, _about_mean(weight, rest, sums[1:])))
+            powers.append((rest, powers_about_mean(weight, rest, sums[1:])))
         co = None
         if len(apart) > 1 and stacked.co:
             co = yield Packed("sum", of_rows(w * apart[0] * apart[1]))
@@ -459,160 +460,6 @@ def about_mean(
     return total, DoubleFloat.of(first) + second, d, unit
 
 
-class SumsAboutMean(NamedTuple):
-    """Sums over rows of powers of the distances from the mean, in float64."""
-
-    weight: DoubleFloat
-    """The total weight."""
-    means: list[DoubleFloat]
-    """The mean of each variable; 0 where the weight is 0."""
-    powers: list[list[DoubleFloat]]
-    """For k from 2 on, `sum(w * (x - mean)**k)` of each variable."""
-    co: DoubleFloat | None
-    """`sum(w * (x - mean x) * (y - mean y))` of the first two variables, if it is asked for."""
-
-
-def sums_about_mean(
-    variables: Sequence[jax.Array | DoubleFloat],
-    w: jax.Array,
-    axes: tuple[int, ...],
-    order: int,
-    finish: Callable[[SumsAboutMean], PyTree],
-    *,
-    crossed: bool = False,
-    of_errors: bool = False,
-) -> Fold:
-    """Sums of variables over rows, in two passes, where devices have float64.
-
-    The first pass gives the means. The second one is about a centre near the mean, which is the
-    value itself if all values are equal: so their distances are exactly 0. A sum of fewer than
-    2**29 equal values is exact, and so is its quotient; of weighted values, the quotient is rounded
-    to a few digits more than a float has, and the second pass gives the distance of the mean, too.
-
-    With `of_errors`, the first variable is the difference of the first two that are given.
-    """
-    is_mask = w.dtype == np.bool_
-    some = w if is_mask else w != 0
-    is_exact = is_mask and order == 2 and w.size < 2**29
-
-    def values(given: Iterable[jax.Array | DoubleFloat]) -> list[DoubleFloat]:
-        first, *rest = map(DoubleFloat.of, given)
-        return [first - rest[0] if of_errors else first, *rest]
-
-    xs = [x.map(lambda part: xp.where(some, part, 0)) for x in values(variables)]
-
-    def weighted(x: DoubleFloat) -> Term:
-        return Term((x if is_mask else x * w).wide, axes)
-
-    def second(total: DoubleFloat | jax.Array, *sums: DoubleFloat) -> PyTree:
-        weight = total if isinstance(total, DoubleFloat) else DoubleFloat.of(total, np.float32)
-        safe = where(weight.high > 0, weight, DoubleFloat.of(1, np.float32))
-        centres = [each / safe for each in sums]
-        if not is_exact:
-            centres = [c.map(lambda x: lax.reduce_precision(x, 11, 30)) for c in centres]
-        apart = [
-            (x - centre.map(lambda part: lax.expand_dims(part, axes))).map(
-                lambda part: xp.where(some, part, 0)
-            )
-            for x, centre in zip(values(map(_again, variables)), centres, strict=True)
-        ]
-        terms = [] if is_exact else [weighted(d) for d in apart]
-        raised = apart
-        for _ in range(2, order + 1):
-            raised = [p * d for p, d in zip(raised, apart, strict=True)]
-            terms += map(weighted, raised)
-        if crossed:
-            terms.append(weighted(apart[0] * apart[1]))
-        found = reduced(terms)
-        n, co = len(xs), found.pop() if crossed else None
-        if is_exact:
-            return finish(SumsAboutMean(weight, centres, [found], co))
-        first, *powers = (found[i : i + n] for i in range(0, n * order, n))
-        rest = [each / safe for each in first]
-        means = [centre + r for centre, r in zip(centres, rest, strict=True)]
-        columns = [_about_mean(weight, r, [each[i] for each in powers]) for i, r in enumerate(rest)]
-        if co is not None:
-            co = co - weight * rest[0] * rest[1]
-        return finish(
-            SumsAboutMean(weight, means, [list(k) for k in zip(*columns, strict=True)], co)
-        )
-
-    # Weights are added up in float64, and so are masks of more elements than an int32 counts.
-    weight = w if is_mask and w.size < 2**31 else DoubleFloat.of(w, np.float32).wide
-    return Fold([Term(weight, axes), *map(weighted, xs)], second)
-
-
-def sums_on_host(variables: Sequence[Any], w: Any, axes: tuple[int, ...]) -> SumsAboutMean | None:
-    """As `sums_about_mean` of two variables in float64, with their co-moment, in NumPy.
-
-    None if a square leaves the range of float64.
-    """
-    rest_shape = variables[0].shape[len(axes) :]
-    w = np.broadcast_to(w, variables[0].shape).reshape(-1, *rest_shape)
-    some = None if np.count_nonzero(w) == w.size else w != 0
-    weights = None if w.dtype == np.bool_ else w.astype(np.float64)
-
-    def total(*factors: Any) -> Any:
-        factors = factors if weights is None else (weights, *factors)
-        if len(factors) == 1:
-            return np.add.reduce(factors[0], 0)
-        return np.einsum(",".join(["n..."] * len(factors)) + "->...", *factors)
-
-    weight = np.add.reduce(w, 0, np.float64)
-    safe = np.where(weight > 0, weight, 1)
-    means, apart, rests = [], [], []
-    for x in variables:
-        x = x.reshape(w.shape)
-        x = x if some is None else np.where(some, x, 0)
-        # A sum of equal floats is rounded, and the centre is the float again.
-        centre = lax.reduce_precision(total(x) / safe, 11, 30)
-        d = x - centre
-        d = d if some is None else np.where(some, d, 0)
-        rest = total(d) / safe
-        means.append(DoubleFloat.of_float64(centre + rest))
-        apart.append(d)
-        rests.append(rest)
-    squares = [total(d, d) for d in apart]
-    for d, square in zip(apart, squares, strict=True):
-        if not np.isfinite(square).all() or ((square < _LEAST_SQUARE) & d.any(0)).any():
-            return None
-    powers = [x - weight * rest * rest for x, rest in zip(squares, rests, strict=True)]
-    co = total(*apart) - weight * rests[0] * rests[1]
-    double = DoubleFloat.of_float64
-    return SumsAboutMean(double(weight), means, [list(map(double, powers))], double(co))
-
-
-_LEAST_SQUARE = 2.0**-900
-"""A sum of squares below it may have lost digits."""
-
-
-def _again(x: jax.Array | DoubleFloat) -> jax.Array | DoubleFloat:
-    """The same values for a second pass: XLA would make an array of what both passes use."""
-    if isinstance(x, DoubleFloat):
-        return DoubleFloat.of_float64(in_x64(lax.optimization_barrier, x.wide))
-    return lax.optimization_barrier(x)
-
-
-def _about_mean(
-    weight: DoubleFloat, rest: DoubleFloat, powers: Sequence[DoubleFloat]
-) -> list[DoubleFloat]:
-    """Sums of powers about the mean, from those about a centre that is `rest` below it."""
-    if not powers:
-        return []
-    square = weight * rest * rest
-    moved = [powers[0] - square]
-    if len(powers) > 1:
-        moved.append(powers[1] - rest * powers[0] * 3 + rest * square * 2)
-    if len(powers) > 2:
-        moved.append(
-            powers[2]
-            - rest * powers[1] * 4
-            + rest * rest * powers[0] * 6
-            - rest * rest * square * 3
-        )
-    return moved
-
-
 def _unit_of(greatest: DoubleFloat, digits: int) -> jax.Array:
     """`unit_exponent` of a number that is one array of float64."""
     info = xp.finfo(np.float32)
@@ -720,93 +567,3 @@ class Moments(CountsInvalid, kw_only=False):
             raise MetricInputError(
                 f"Moments of order={self.central.order} hold no {name}; it needs order={order}"
             )
-
-
-_SEVERAL = 2
-
-
-class ExampleCount(LeafState):
-    """True if there are no examples, one, or several: some formulas need two.
-
-    Weights count as repetitions, so one row of a weight above 1 is several examples. A row of any
-    smaller weight is one example: the total of normalised weights does not tell how many rows there
-    are.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.statistics.moments import ExampleCount
-        >>> for w in ([0.3, 0.0], [0.3, 0.7], [2.0, 0.0]):
-        ...     print(ExampleCount().of(jnp.array(w)).is_single)
-        True
-        False
-        False
-    """
-
-    number: jax.Array = state()
-    """0, 1, or 2 for any number of more than one."""
-
-    def empty(self) -> dict[str, PyTree]:
-        return {"number": zeros((), "int32")}
-
-    def of(self, w: jax.Array) -> Self:
-        """The examples of a batch: booleans, or floats that are not negative."""
-        return in_one_pass(self.emptied().plus_rows(w))[0]
-
-    def plus_rows(self, w: jax.Array) -> Fold:
-        """This number with the examples of a batch added."""
-        axes, is_mask = self._reduced(w), w.dtype == xp.bool_
-        terms = [Term(w if is_mask else w != 0, axes)]
-        if not is_mask:
-            terms.append(Term(w > 1, axes))
-
-        def finish(number: jax.Array, several: jax.Array | None = None) -> Self:
-            if several is not None:
-                number = number + several
-            return self._holding(self.number + xp.minimum(number, _SEVERAL))
-
-        return Fold(terms, finish)
-
-    def _reduced(self, w: jax.Array) -> tuple[int, ...]:
-        """The axes of weights over which examples are counted."""
-        return tuple(range(w.ndim))
-
-    def _holding(self, number: jax.Array) -> Self:
-        return self.with_parts({"number": xp.minimum(number, _SEVERAL)})
-
-    @property
-    def is_single(self) -> jax.Array:
-        """True if there is exactly one example."""
-        return xp.asarray(self.number) == 1
-
-    def combine(self, other: Self) -> Self:
-        return self._holding(self.number + other.number)
-
-    def canonical(self) -> Self:
-        return self
-
-    def weighted_by(self, factor: ScaledDouble) -> Self:
-        return self
-
-    def by_row(self, rows: int) -> "RowExamples":
-        return RowExamples()
-
-    def to_mesh(self) -> list[Travel]:
-        return [Travel("sum", [xp.asarray(self.number)])]
-
-    def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        return self._holding(arrays[0])
-
-
-class RowExamples(RowTerms, ExampleCount):
-    """The number of examples of each row."""
-
-    @property
-    def num_rows(self) -> int | None:
-        return self.number.shape[0] if self.number.ndim else None
-
-    def _reduced(self, w: jax.Array) -> tuple[int, ...]:
-        return tuple(range(1, w.ndim))
-
-    def added_to(self, stacked: ExampleCount, target: Target) -> Merging:
-        total = yield Packed("sum", self.number)
-        return stacked.combine(stacked._holding(total))

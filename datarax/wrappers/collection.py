@@ -1,6 +1,5 @@
-"""Several metrics as one: of the same outputs (`Collection`), or each of its own (`MultiTask`)."""
+"""`Collection`: several metrics of the same outputs as one."""
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -388,7 +387,7 @@ class Collection(Metric):
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> tuple[PyTree, ...]:
         return tuple(
-            _calls_of(name, metric, given) for name, metric, given in self._arguments(args, kwargs)
+            calls_of(name, metric, given) for name, metric, given in self._arguments(args, kwargs)
         )
 
     def _arguments(
@@ -612,106 +611,7 @@ class Collection(Metric):
         return f"{type(self).__name__}({{{', '.join(members)}}}{prefix})"
 
 
-class MultiTask(Collection):
-    """A collection of metrics by task, in which each task has its own outputs.
-
-    `update(animal={"preds": ..., "target": ...}, age={...})` gives each metric the outputs of its
-    task, from which it takes its arguments as a metric of a `Collection` does. A task that is left
-    out is not updated. The metric of a task may be a `Collection`; where it has several results,
-    they are called "task/...". Tasks share no statistics, because they share no outputs.
-
-    Everything else is as in a `Collection`: `[task]`, `items()`, `|`, `replace`.
-
-    Args:
-        metrics: a mapping from tasks to metrics.
-        prefix: what is put before all names in results, as of a `Collection`.
-
-    Raises:
-        MetricTypeError: a value is not a metric, or the prefix is not a string.
-        MetricInputError: there are no metrics, or a name is not a string or is empty.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> import datarax
-        >>> from datarax.metrics import Accuracy, MeanAbsoluteError
-        >>> metrics = datarax.MultiTask(
-        ...     {"animal": Accuracy(num_classes=3), "age": MeanAbsoluteError()}
-        ... )
-        >>> metrics = metrics.update(
-        ...     animal={"preds": jnp.array([0, 2]), "target": jnp.array([0, 1])},
-        ...     age={"preds": jnp.array([3.0, 5.0]), "target": jnp.array([2.0, 5.0])},
-        ... )
-        >>> metrics = metrics.update(age={"preds": jnp.array([8.0]), "target": jnp.array([5.0])})
-        >>> print(metrics.results())
-        {'age': 1.3333333333333333, 'animal': 0.5}
-    """
-
-    shares: ClassVar[bool] = False
-
-    if TYPE_CHECKING:  # a checker would derive another one from the fields
-
-        def __init__(self, metrics: Mapping[str, Metric], prefix: str = ""): ...
-
-    def update(self, /, *args: PyTree, **tasks: Mapping[str, PyTree]) -> Self:
-        """The metrics with those of the given tasks updated.
-
-        Args:
-            *args: none: tasks are given by name.
-            **tasks: for each task a dict of its outputs by name; weights, too.
-
-        Raises:
-            UnknownMetricError: there is no task of that name; names the nearest.
-            MetricTypeError: the outputs of a task are not a dict.
-            MetricInputError: no task is given; or the outputs of a task are refused, as by
-                `Collection.update`.
-        """
-        return self.apply(self.calls(args, tasks))
-
-    def routes(self) -> list[Route]:
-        return [
-            Route(type(metric), name, name, False, False, path=f"{self.prefix}{name}")
-            for name, metric in self.items()
-        ]
-
-    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
-        return {name: outputs[name] for name in self if name in outputs}
-
-    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> tuple[PyTree, ...]:
-        write = f"write update({', '.join(f'{name}={{...}}' for name in self)})"
-        if args:
-            raise MetricInputError(
-                f"MultiTask.update takes the outputs of each task by name, and got {len(args)} by "
-                f"position; {write}"
-            )
-        if not kwargs:
-            raise MetricInputError(f"MultiTask.update was given no task; {write}")
-        for name, outputs in kwargs.items():
-            if name not in self:
-                near = difflib.get_close_matches(name, self, 1)
-                raise UnknownMetricError(
-                    f"MultiTask has no task {name!r}; it has: {', '.join(map(repr, self))}. "
-                    + (f"Did you mean {near[0]!r}?" if near else "Weights belong to a task")
-                )
-            if not isinstance(outputs, Mapping):
-                got = "an array or a number" if hasattr(outputs, "dtype") else kind(outputs)
-                raise MetricTypeError(
-                    f"MultiTask.update: {name} is {got}; expected a dict of the outputs of this "
-                    f"task"
-                )
-        calls = []
-        # No two tasks share a state, so these are all of them.
-        for name, (path, metric) in zip(self, self._updated(), strict=True):
-            given = kwargs.get(name)
-            if given is not None:
-                refuse_ignored(metric.routes(), given, f"MultiTask.update({name}=...)")
-                with naming(path):
-                    own = metric.arguments_from(given)
-                given = _calls_of(path, metric, own)
-            calls.append(given)
-        return tuple(calls)
-
-
-def _calls_of(name: str, metric: Metric, given: dict[str, PyTree]) -> PyTree:
+def calls_of(name: str, metric: Metric, given: dict[str, PyTree]) -> PyTree:
     """The calls of the update of a member, with its name in their paths."""
     with naming(name):
         calls = metric.calls((), given)

@@ -23,11 +23,13 @@ from datarax.numerics.scaling import (
     times_power_of_two,
 )
 from datarax.numerics.special import tweedie_deviance
+from datarax.statistics.example_count import (
+    ExampleCount,
+)
 from datarax.statistics.loss_total import LossTotal
 from datarax.statistics.moments import (
     Apart,
     CentralMoments,
-    ExampleCount,
     Parts,
     about_mean,
     in_unit_of_greatest,

@@ -1,0 +1,168 @@
+"""Sums over the rows of a batch of powers of the distances from the mean, in float64."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from datarax._typing import PyTree
+from datarax._xp import in_x64, lax, xp
+from datarax.algebra.one_pass import Fold, Term, reduced
+from datarax.numerics.double_float import DoubleFloat, where
+
+
+class SumsAboutMean(NamedTuple):
+    """Sums over rows of powers of the distances from the mean, in float64."""
+
+    weight: DoubleFloat
+    """The total weight."""
+    means: list[DoubleFloat]
+    """The mean of each variable; 0 where the weight is 0."""
+    powers: list[list[DoubleFloat]]
+    """For k from 2 on, `sum(w * (x - mean)**k)` of each variable."""
+    co: DoubleFloat | None
+    """`sum(w * (x - mean x) * (y - mean y))` of the first two variables, if it is asked for."""
+
+
+def sums_about_mean(
+    variables: Sequence[jax.Array | DoubleFloat],
+    w: jax.Array,
+    axes: tuple[int, ...],
+    order: int,
+    finish: Callable[[SumsAboutMean], PyTree],
+    *,
+    crossed: bool = False,
+    of_errors: bool = False,
+) -> Fold:
+    """Sums of variables over rows, in two passes, where devices have float64.
+
+    The first pass gives the means. The second one is about a centre near the mean, which is the
+    value itself if all values are equal: so their distances are exactly 0. A sum of fewer than
+    2**29 equal values is exact, and so is its quotient; of weighted values, the quotient is rounded
+    to a few digits more than a float has, and the second pass gives the distance of the mean, too.
+
+    With `of_errors`, the first variable is the difference of the first two that are given.
+    """
+    is_mask = w.dtype == np.bool_
+    some = w if is_mask else w != 0
+    is_exact = is_mask and order == 2 and w.size < 2**29
+
+    def values(given: Iterable[jax.Array | DoubleFloat]) -> list[DoubleFloat]:
+        first, *rest = map(DoubleFloat.of, given)
+        return [first - rest[0] if of_errors else first, *rest]
+
+    xs = [x.map(lambda part: xp.where(some, part, 0)) for x in values(variables)]
+
+    def weighted(x: DoubleFloat) -> Term:
+        return Term((x if is_mask else x * w).wide, axes)
+
+    def second(total: DoubleFloat | jax.Array, *sums: DoubleFloat) -> PyTree:
+        weight = total if isinstance(total, DoubleFloat) else DoubleFloat.of(total, np.float32)
+        safe = where(weight.high > 0, weight, DoubleFloat.of(1, np.float32))
+        centres = [each / safe for each in sums]
+        if not is_exact:
+            centres = [c.map(lambda x: lax.reduce_precision(x, 11, 30)) for c in centres]
+        apart = [
+            (x - centre.map(lambda part: lax.expand_dims(part, axes))).map(
+                lambda part: xp.where(some, part, 0)
+            )
+            for x, centre in zip(values(map(_again, variables)), centres, strict=True)
+        ]
+        terms = [] if is_exact else [weighted(d) for d in apart]
+        raised = apart
+        for _ in range(2, order + 1):
+            raised = [p * d for p, d in zip(raised, apart, strict=True)]
+            terms += map(weighted, raised)
+        if crossed:
+            terms.append(weighted(apart[0] * apart[1]))
+        found = reduced(terms)
+        n, co = len(xs), found.pop() if crossed else None
+        if is_exact:
+            return finish(SumsAboutMean(weight, centres, [found], co))
+        first, *powers = (found[i : i + n] for i in range(0, n * order, n))
+        rest = [each / safe for each in first]
+        means = [centre + r for centre, r in zip(centres, rest, strict=True)]
+        columns = [
+            powers_about_mean(weight, r, [each[i] for each in powers]) for i, r in enumerate(rest)
+        ]
+        if co is not None:
+            co = co - weight * rest[0] * rest[1]
+        return finish(
+            SumsAboutMean(weight, means, [list(k) for k in zip(*columns, strict=True)], co)
+        )
+
+    # Weights are added up in float64, and so are masks of more elements than an int32 counts.
+    weight = w if is_mask and w.size < 2**31 else DoubleFloat.of(w, np.float32).wide
+    return Fold([Term(weight, axes), *map(weighted, xs)], second)
+
+
+def sums_on_host(variables: Sequence[Any], w: Any, axes: tuple[int, ...]) -> SumsAboutMean | None:
+    """As `sums_about_mean` of two variables in float64, with their co-moment, in NumPy.
+
+    None if a square leaves the range of float64.
+    """
+    rest_shape = variables[0].shape[len(axes) :]
+    w = np.broadcast_to(w, variables[0].shape).reshape(-1, *rest_shape)
+    some = None if np.count_nonzero(w) == w.size else w != 0
+    weights = None if w.dtype == np.bool_ else w.astype(np.float64)
+
+    def total(*factors: Any) -> Any:
+        factors = factors if weights is None else (weights, *factors)
+        if len(factors) == 1:
+            return np.add.reduce(factors[0], 0)
+        return np.einsum(",".join(["n..."] * len(factors)) + "->...", *factors)
+
+    weight = np.add.reduce(w, 0, np.float64)
+    safe = np.where(weight > 0, weight, 1)
+    means, apart, rests = [], [], []
+    for x in variables:
+        x = x.reshape(w.shape)
+        x = x if some is None else np.where(some, x, 0)
+        # A sum of equal floats is rounded, and the centre is the float again.
+        centre = lax.reduce_precision(total(x) / safe, 11, 30)
+        d = x - centre
+        d = d if some is None else np.where(some, d, 0)
+        rest = total(d) / safe
+        means.append(DoubleFloat.of_float64(centre + rest))
+        apart.append(d)
+        rests.append(rest)
+    squares = [total(d, d) for d in apart]
+    for d, square in zip(apart, squares, strict=True):
+        if not np.isfinite(square).all() or ((square < _LEAST_SQUARE) & d.any(0)).any():
+            return None
+    powers = [x - weight * rest * rest for x, rest in zip(squares, rests, strict=True)]
+    co = total(*apart) - weight * rests[0] * rests[1]
+    double = DoubleFloat.of_float64
+    return SumsAboutMean(double(weight), means, [list(map(double, powers))], double(co))
+
+
+_LEAST_SQUARE = 2.0**-900
+"""A sum of squares below it may have lost digits."""
+
+
+def _again(x: jax.Array | DoubleFloat) -> jax.Array | DoubleFloat:
+    """The same values for a second pass: XLA would make an array of what both passes use."""
+    if isinstance(x, DoubleFloat):
+        return DoubleFloat.of_float64(in_x64(lax.optimization_barrier, x.wide))
+    return lax.optimization_barrier(x)
+
+
+def powers_about_mean(
+    weight: DoubleFloat, rest: DoubleFloat, powers: Sequence[DoubleFloat]
+) -> list[DoubleFloat]:
+    """Sums of powers about the mean, from those about a centre that is `rest` below it."""
+    if not powers:
+        return []
+    square = weight * rest * rest
+    moved = [powers[0] - square]
+    if len(powers) > 1:
+        moved.append(powers[1] - rest * powers[0] * 3 + rest * square * 2)
+    if len(powers) > 2:
+        moved.append(
+            powers[2]
+            - rest * powers[1] * 4
+            + rest * rest * powers[0] * 6
+            - rest * rest * square * 3
+        )
+    return moved
