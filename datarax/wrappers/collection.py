@@ -373,10 +373,14 @@ class Collection(Metric):
         return self._of(metrics)
 
     def routes(self) -> list[Route]:
-        return [route.inside(name) for name, metric in self._updated() for route in metric.routes()]
+        return [
+            route.inside(name)
+            for name, metric in self.updated_metrics()
+            for route in metric.routes()
+        ]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
-        for name, metric in self._updated():
+        for name, metric in self.updated_metrics():
             with naming(name):
                 metric.arguments_from(outputs)  # raises if an output is missing
         routes = self.routes()
@@ -402,7 +406,7 @@ class Collection(Metric):
                 f"Collection.update takes outputs by name, and got {len(args)} by position; write "
                 f"update({', '.join(required)})"
             )
-        metrics = self._updated()
+        metrics = self.updated_metrics()
         try:
             routes = [route for _, metric in metrics for route in metric.routes()]
             refuse_ignored(routes, outputs, "Collection.update")
@@ -498,7 +502,7 @@ class Collection(Metric):
         same = members == self.members
         return self.with_parts({"parts": parts} if same else {"parts": parts, "members": members})
 
-    def _updated(self) -> list[tuple[str, Metric]]:
+    def updated_metrics(self) -> list[tuple[str, Metric]]:
         """The metrics that `update` updates, one for each state, by the name of a member.
 
         Of one in a stack, only the configuration.
