@@ -33,7 +33,7 @@ from tests.registry import (
 )
 from tests.registry.case import Arrays, widened
 from tests.registry.drawn import DrawnGenerator
-from tests.registry.edges import KINDS, on_edges
+from tests.registry.edges import KINDS, flushed, on_edges
 
 each_group = pytest.mark.parametrize("name", GROUPS)
 each_engine_group = pytest.mark.parametrize("name", ENGINE_GROUPS)
@@ -181,6 +181,8 @@ def test_the_host_equals_jit_on_edges(name, rng):
         seen, got = jax.block_until_ready(updated_and_read(BUNDLES[name], arrays))
         assert int(seen.invalid_count()) == int(host.invalid_count()), kind
         want = host.compute()
+        # Subnormal numbers count as 0, also in the bound of the error.
+        counted = {name: flushed(x) for name, x in batch.items()}
         # The state of the program as the host reads it, and the formula in a program.
         for values in (seen.compute(), got):
             for case in group:
@@ -188,7 +190,7 @@ def test_the_host_equals_jit_on_edges(name, rng):
                     jax.tree.map(np.asarray, value_of(case, values)),
                     jax.tree.map(np.asarray, value_of(case, want)),
                     case.ulps,
-                    atol=case.atol(weights_of(case, batch), **widened(batch)),
+                    atol=case.atol(weights_of(case, counted), **widened(counted)),
                     name=f"{case.id} of {kind}",
                 )
 

@@ -69,6 +69,13 @@ def subnormals(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     return np.where(rng.random(x.shape) < 1 / 3, np.copysign(tiny, x), x)
 
 
+def flushed(x: np.ndarray) -> np.ndarray:
+    """Float32 numbers with the subnormal ones as 0, as metrics count them."""
+    if x.dtype != np.float32:
+        return x
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.float32(0), x)
+
+
 KINDS: Mapping[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
     "shares": shares,
     "neighbours": neighbours,
