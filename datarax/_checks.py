@@ -23,10 +23,11 @@ _PLAIN = {np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
-def numeric(x: ArrayLike, name: str) -> jax.Array:
+def numeric(x: ArrayLike, name: str, *, subnormals: bool = False) -> jax.Array:
     """`x` as an array of booleans, integers or floats: of NumPy, unless it is a JAX array.
 
-    In an array of NumPy, subnormal numbers become 0, as CPUs and TPUs make them in a program.
+    In an array of NumPy, subnormal numbers become 0, as CPUs and TPUs make them in a program;
+    `subnormals=True` keeps them, where nothing depends on them.
 
     Raises:
         MetricTypeError: `x` holds something other than numbers.
@@ -38,7 +39,7 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
         if x.dtype in _PLAIN:
             return x  # type: ignore[return-value]
         if x.dtype == _FLOAT32:
-            return without_subnormals(x)
+            return x if subnormals else without_subnormals(x)  # type: ignore[return-value]
     if isinstance(x, np.ma.MaskedArray):
         raise MetricInputError(
             f"{name}: numpy masked arrays are not supported; give weights= instead"
@@ -73,7 +74,7 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
         if is_integer(array) and (narrow != array).any():
             raise _too_large(name)
         array = narrow
-    return without_subnormals(array) if known else array
+    return without_subnormals(array) if known and not subnormals else array
 
 
 def without_subnormals(x: np.ndarray) -> Any:

@@ -53,7 +53,8 @@ class Examples(NamedTuple):
 
     preds: jax.Array
     """Scores as floats, of the given shape. From multiclass integers that floats would round, the
-    highest score of the example is subtracted."""
+    highest score of the example is subtracted. On the host of float64, but logits of which `rows`
+    computes the losses: those have the dtype in which they are given."""
     target: jax.Array
     """Multiclass: int32 labels from 0 to C - 1. Otherwise booleans, true for the positive class."""
     weight: jax.Array
@@ -133,8 +134,12 @@ def examples(
         MetricTypeError: multiclass targets are not integers.
     """
     as_given = target, weights, preds
-    given, target = numeric(preds, name), numeric(target, "target")
-    scores, rows = as_float(given), None
+    # A softmax does not depend on subnormal logits.
+    given = numeric(preds, name, subnormals=from_logits and num_classes is not None)
+    target = numeric(target, "target")
+    # The rows of a cross entropy convert what they need.
+    as_given_on_host = kind == "softmax" and by_label and on_host(given) and not is_integer(given)
+    scores, rows = given if as_given_on_host else as_float(given), None
     any_score = infinite and not (from_logits and num_classes is not None)
     if num_classes is None:
         if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:

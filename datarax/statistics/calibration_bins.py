@@ -150,7 +150,7 @@ class CalibrationBins(CountsInvalid):
 
     def _judged(self, seen: Examples) -> tuple[jax.Array, jax.Array]:
         """The confidences, and which are correct: (..., groups)."""
-        x, target = seen.preds, seen.target
+        x, target = as_float(seen.preds), seen.target
         if self.num_classes is None:
             p = _rounded_once(special.expit, x) if self.from_logits else x
             return (p, target) if self.num_labels else (p[..., None], target[..., None])

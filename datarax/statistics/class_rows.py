@@ -6,13 +6,16 @@ from functools import cached_property
 import jax
 import numpy as np
 
-from datarax._checks import as_float
+from datarax._checks import as_float, without_subnormals
 from datarax._typing import PyTree
 from datarax._xp import by_blocks, lax, on_host, xp
 from datarax.algebra.one_pass import Term, reduced
 from datarax.distributed.collectives import from_key, to_key
 from datarax.statistics import invalid_counts
 from datarax.statistics.invalid_counts import Invalid, infinite_or_nan
+
+_LONG = 64
+"""From so many classes on, NumPy finds the greatest score and its class in one pass."""
 
 
 class ClassRows:
@@ -50,7 +53,20 @@ class ClassRows:
     @cached_property
     def greatest(self) -> jax.Array:
         """The greatest score of each row; NaN if one is. Only `own` has a gradient."""
-        return self._on_host(lambda x: xp.max(x, -1)) if self._is_on_host else self._reduced[0]
+        if not self._is_on_host:
+            return self._reduced[0]
+        if self.size < _LONG:
+            return self._on_host(lambda x: xp.max(x, -1))
+        return self._at(self._place)
+
+    @cached_property
+    def _place(self) -> np.ndarray:
+        """On the host: the class of the greatest score, the first of equal ones."""
+        return self.scores.argmax(-1)  # type: ignore[return-value]
+
+    def _at(self, classes: PyTree) -> jax.Array:
+        """On the host: the score of a class of each row."""
+        return xp.take_along_axis(self.scores, classes[..., None], -1)[..., 0]
 
     @cached_property
     def total(self) -> jax.Array:
@@ -67,14 +83,17 @@ class ClassRows:
         score travels. An index would gather all scores.
         """
         if self._is_on_host:
-            return xp.take_along_axis(self.scores, self.label[..., None], -1)[..., 0]
+            return as_float(self._at(self.label))
         return self._reduced[4]
 
     @property
     def is_first_highest(self) -> jax.Array:
         """True if the label is the class of the highest score, the first of equal ones."""
         if self._is_on_host:
-            return self.scores.argmax(-1) == self.label
+            # Devices compare subnormal scores as zeros. Below greater ones they are never highest.
+            if (np.abs(self.greatest) < np.finfo(np.float32).tiny).any():
+                return without_subnormals(np.asarray(self.scores)).argmax(-1) == self.label
+            return self._place == self.label
         before = from_key(self._reduced[3], self.scores.dtype)
         return (self.own == self.greatest) & ~(before == self.own)
 
@@ -95,8 +114,6 @@ class ClassRows:
 
     def not_logits(self) -> Invalid:
         """`not_logits` of the rows."""
-        if self._is_on_host:
-            return invalid_counts.not_logits(self.scores, -1)
         # -inf is the greatest one only of a row that is ruled out as a whole.
         return infinite_or_nan(xp.isinf(self.greatest), xp.isnan(self.greatest))
 
@@ -117,7 +134,8 @@ class ClassRows:
         """
         logits = self.scores if logits is None else logits
         if self._is_on_host:
-            return by_blocks(_cross_entropy, logits.ndim - 1, logits, self.label)
+            of_rows = self.label, self.own, self.greatest
+            return by_blocks(_cross_entropy, logits.ndim - 1, logits, *of_rows)
         possible = self.own > -xp.inf
         own = xp.where(possible, self.own, 0)
         top = self.greatest - own  # not negative
@@ -133,12 +151,12 @@ class ClassRows:
         return xp.where(possible, loss, xp.inf)
 
 
-def _cross_entropy(logits: PyTree, label: PyTree) -> PyTree:
+def _cross_entropy(logits: PyTree, label: PyTree, own: PyTree, greatest: PyTree) -> PyTree:
     """`ClassRows.cross_entropy` in NumPy, in float64."""
-    x, at_label = np.asarray(logits, np.float64), label[..., None]
-    greatest = xp.max(x, -1, keepdims=True)
-    top = (greatest - np.take_along_axis(x, at_label, -1))[..., 0]
-    others = np.exp(x - greatest)
-    np.put_along_axis(others, at_label, 0, -1)
-    loss = top + np.log1p(xp.sum(others, -1) + np.expm1(-top))
+    # NumPy converts float32 numbers on the way, which takes less than a copy.
+    below_top = np.subtract(logits, greatest[..., None], dtype=np.float64)
+    rows = below_top.reshape(-1, below_top.shape[-1])
+    rows[np.arange(len(rows)), label.reshape(-1)] = -np.inf
+    top = np.subtract(greatest, own, dtype=np.float64)
+    loss = top + np.log1p(xp.sum(np.exp(below_top, out=below_top), -1) + np.expm1(-top))
     return np.where(top < np.inf, loss, np.inf)

@@ -171,7 +171,8 @@ def tokens_right(
             or a `top_k` above V.
         MetricTypeError: ids that are not integers.
     """
-    preds, target = numeric(preds, "preds"), token_ids(target, "target")
+    # `ClassRows` sees to subnormal logits, of which there may be many.
+    preds, target = numeric(preds, "preds", subnormals=top_k == 1), token_ids(target, "target")
     if preds.ndim == target.ndim:
         same_shape(preds, target)
         preds = token_ids(preds, "preds")

@@ -55,7 +55,7 @@ class TokenLoss(Metric):
     ) -> tuple[jax.Array, jax.Array, Invalid]:
         """The loss of each token, its weight, and the invalid tokens."""
         given = target, weights, preds
-        preds = numeric(preds, "preds")
+        preds = numeric(preds, "preds", subnormals=not self.from_losses)
         if not self.from_losses:
             if target is None:
                 raise MetricInputError(
