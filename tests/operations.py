@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax.algebra.device_merge import Positioned
+from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import walk
 from datarax.metrics.base import Metric, read
@@ -75,7 +75,7 @@ def what_the_engine_sees(case: Case, operations: Iterable[str]) -> set[str]:
 
 
 # What the engine calls of a state, to merge, reset, save, and carry it over devices.
-CALLED = {x for base in (LeafState, Positioned) for x in dir(base) if x[0] != "_"}
+CALLED = {x for base in (LeafState, NeedsMaxima) for x in dir(base) if x[0] != "_"}
 
 
 def how_states_travel(case: Case) -> set[str]:

@@ -23,14 +23,14 @@ AT_ONCE = 64
 """The most devices that exchange parts of larger states in one all-to-all."""
 
 
-class Positioned:
+class NeedsMaxima:
     """A leaf state that must know something of all devices before its arrays can travel."""
 
     @abstractmethod
-    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
         """Returns the signed integers that this state must know of all devices before `to_mesh`.
 
-        `positioned` gets their maxima over the devices.
+        `with_maxima` gets their maxima over the devices.
 
         Args:
             index: the index of this device, int32.
@@ -38,8 +38,8 @@ class Positioned:
         """
 
     @abstractmethod
-    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        """The same data in a form that `to_mesh` can merge, given the maxima of `beforehand`."""
+    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+        """The same data in a form that `to_mesh` can merge, given the maxima of `needed_maxima`."""
 
 
 class CountsUpdates:
@@ -49,7 +49,7 @@ class CountsUpdates:
     def reached(self) -> list[jax.Array]:
         """The number of updates: signed integers.
 
-        `brought_to` gets their maxima over the devices, before `beforehand` is asked.
+        `brought_to` gets their maxima over the devices, before `needed_maxima` is asked.
         """
 
     @abstractmethod
@@ -57,7 +57,7 @@ class CountsUpdates:
         """Ages this state to as many updates as the maxima of `reached`."""
 
     @abstractmethod
-    def elsewhere(self) -> Self:
+    def on_other_devices(self) -> Self:
         """What the other devices keep of a replicated state: no data, and the number."""
 
 
@@ -68,7 +68,7 @@ def reached_by(state: Leaf) -> list[jax.Array]:
 
 def asked_by(state: Leaf, index: jax.Array, size: int) -> list[jax.Array]:
     """The numbers that a leaf state must know of all devices."""
-    return state.beforehand(index, size) if isinstance(state, Positioned) else []
+    return state.needed_maxima(index, size) if isinstance(state, NeedsMaxima) else []
 
 
 def merge_over_devices(
@@ -154,7 +154,7 @@ def _merge_in_parts(states: list[Leaf], axis_name: AxisName, size: int, at_once:
     states = [s.brought_to(x) if x else s for s, x in zip(states, newest, strict=True)]
     told = [asked_by(state, index, size) for state in states]
     known = _regrouped(collectives.pmax(_flat(told), axis_name), told)
-    states = [s.positioned(x, index) if x else s for s, x in zip(states, known, strict=True)]
+    states = [s.with_maxima(x, index) if x else s for s, x in zip(states, known, strict=True)]
 
     by_state = [state.to_mesh() for state in states]
     travels = _flat(by_state)

@@ -23,7 +23,7 @@ class LeafState(State):
     define five methods: `empty`, `combine`, `canonical`, `to_mesh` and `from_mesh`. A class that
     lacks one raises a `TypeError` when it is defined. If an update adds terms of single rows to it,
     it defines `by_row`, too. What else it can do is a further base, with methods of its own:
-    `Positioned` or `CountsUpdates`.
+    `NeedsMaxima` or `CountsUpdates`.
 
     Example:
         >>> from datarax.statistics import LeafState
@@ -80,7 +80,7 @@ class LeafState(State):
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         """The merged state, from the merged arrays of all that `to_mesh` lists, in its order."""
 
-    def elsewhere(self) -> Self:
+    def on_other_devices(self) -> Self:
         """What the other devices keep of a replicated state, which counts on the first only."""
         return self.emptied()
 

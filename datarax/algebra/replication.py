@@ -45,7 +45,7 @@ def _on_first(leaf: Leaf, axes: Iterable[str]) -> Leaf:
         here = x if x is other else xp.where(first, x, other)
         return mark_varying(here, missing)
 
-    return jax.tree.map(kept, leaf, leaf.elsewhere())
+    return jax.tree.map(kept, leaf, leaf.on_other_devices())
 
 
 def axes_to_merge(leaf: Leaf, names: Iterable[str]) -> tuple[str, ...]:

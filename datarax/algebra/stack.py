@@ -11,7 +11,7 @@ import numpy as np
 
 from datarax._typing import PyTree, Structure
 from datarax._xp import is_traced, lax, on_host, vmap, xp
-from datarax.algebra.device_merge import CountsUpdates, Positioned, asked_by, reached_by
+from datarax.algebra.device_merge import CountsUpdates, NeedsMaxima, asked_by, reached_by
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
@@ -46,7 +46,7 @@ class Element:
         return {"empty": self.empty}  # the structure cannot be pickled
 
 
-class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
+class Stack(NeedsMaxima, CountsUpdates, LeafState, kw_only=False):
     """`size` states of one configuration, as one leaf state.
 
     The states are merged, synced and reset one by one, so a stack costs as many collectives as one
@@ -160,8 +160,10 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self.holding(self.map(lambda a: a.weighted_by(factor)))
 
-    def elsewhere(self) -> Self:
-        return self.holding(map_leaf_states(lambda x: [y.elsewhere() for y in x], self.states))
+    def on_other_devices(self) -> Self:
+        return self.holding(
+            map_leaf_states(lambda x: [y.on_other_devices() for y in x], self.states)
+        )
 
     # Over devices, every array of a state gets one more leading axis. Arrays that `combine` merges
     # by elements have a leading axis of elements already: the two axes become one.
@@ -172,13 +174,13 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
     def brought_to(self, newest: list[jax.Array]) -> Self:
         return self._changed(newest, reached_by, lambda x, y: x.brought_to(y))
 
-    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
         return self._told(lambda leaf: asked_by(leaf, index, size))
 
-    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
         # Only the number of arrays matters, which the number of devices does not change.
         return self._changed(
-            maxima, lambda leaf: asked_by(leaf, index, 1), lambda x, y: x.positioned(y, index)
+            maxima, lambda leaf: asked_by(leaf, index, 1), lambda x, y: x.with_maxima(y, index)
         )
 
     def _told(self, ask: Callable[[Leaf], list[jax.Array]]) -> list[jax.Array]:

@@ -102,7 +102,7 @@ def _call(fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -
 _DEVICES = r"--xla_force_host_platform_device_count=\S*"
 
 
-def cores() -> int:
+def available_cpus() -> int:
     """Counts the cores of the CPU that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -140,9 +140,9 @@ def engine(name: str, address: str | None = None, workers: int | None = None) ->
         raise MetricInputError(f"engine={name!r}; expected one of {', '.join(map(repr, engines))}")
     if name == "processes" and address is not None:
         raise MetricInputError("engine: processes of this machine have no address")
-    number = workers or cores()
+    number = workers or available_cpus()
     # Each worker has its share of the cores: with all, they would take them from each other.
-    environment = _environment(max(1, cores() // number))
+    environment = _environment(max(1, available_cpus() // number))
     with engines[name](address, number, environment) as executor:
         yield executor
 

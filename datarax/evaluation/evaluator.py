@@ -20,7 +20,7 @@ from datarax._errors import (
 )
 from datarax.algebra.state import walk
 from datarax.evaluation.columns import INDEX, Columns, Encoded, Names, feeds_of
-from datarax.evaluation.engines import ProcessExecutor, cores
+from datarax.evaluation.engines import ProcessExecutor, available_cpus
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.partial_state import (
@@ -243,7 +243,7 @@ class FileFold:
             return
         # One thread for every two cores: while it computes, another one reads its next rows.
         wanted = -(-sum(self.parts[i].rows for i in todo) // THREAD_ROWS)
-        threads = 1 if self.folding.devices else min(len(todo), wanted, cores() // 2)
+        threads = 1 if self.folding.devices else min(len(todo), wanted, available_cpus() // 2)
         if threads > 1:
             pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
             try:

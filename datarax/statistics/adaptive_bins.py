@@ -11,7 +11,7 @@ import numpy as np
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import at, lax, on_host, xp
-from datarax.algebra.device_merge import Positioned
+from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.one_pass import Fold, Term, in_one_pass
@@ -62,7 +62,7 @@ def _grid_on_host(
     return DyadicGrid.of(ends[0], -ends[1], *settings)
 
 
-class AdaptiveBins(Positioned, LeafState):
+class AdaptiveBins(NeedsMaxima, LeafState):
     """For each class, the weights of its values in bins over their range.
 
     The bins of a class are those of a `DyadicGrid`: a function of its least and greatest value, and
@@ -344,10 +344,10 @@ class AdaptiveBins(Positioned, LeafState):
 
     # Over devices: all devices first bring their bins to the common range.
 
-    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
         return self.reach.to_mesh()[0].arrays
 
-    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
         return self.aligned(self.reach.from_mesh(maxima))
 
     def to_mesh(self) -> list[Travel]:

@@ -9,7 +9,7 @@ from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, xp
-from datarax.algebra.device_merge import Positioned
+from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.distributed.collectives import pack_words, replicated, unpack_words
@@ -22,7 +22,7 @@ from datarax.statistics.cross_moments import check_features
 from datarax.statistics.invalid_counts import NOT_SAMPLED, CountsInvalid, not_finite
 
 
-class Rows(Positioned, LeafState, kw_only=False):
+class Rows(NeedsMaxima, LeafState, kw_only=False):
     """The first `capacity` rows that were appended, and the count of the rows that did not fit."""
 
     capacity: int
@@ -97,12 +97,12 @@ class Rows(Positioned, LeafState, kw_only=False):
     # elsewhere. The buffers are then added up, as bits. A device knows where its rows belong from
     # how many rows the devices before it have.
 
-    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
         # A maximum over the devices gathers the counts: each device knows one of them.
         mine = xp.arange(size, dtype=xp.int32) == index
         return [xp.where(mine, self.filled, 0)]
 
-    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
         (filled,) = maxima
         before = xp.where(xp.arange(filled.size, dtype=xp.int32) < index, filled, 0)
         # The sum, cut off at the capacity: the sum itself may overflow.

@@ -9,7 +9,7 @@ from datarax._checks import as_float, default_float, numeric, positive_int, x64_
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, on_host, xp
-from datarax.algebra.device_merge import Positioned
+from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
 from datarax.algebra.one_pass import Fold
@@ -185,7 +185,7 @@ class TwoMoments(CrossedMoments):
         return ScaledDouble(self.co_double, weight + x + y)
 
 
-class CoMoments(Positioned, CrossedMoments):
+class CoMoments(NeedsMaxima, CrossedMoments):
     """The mean of vectors of `shape` (F,), and the co-moments of all pairs of their elements.
 
     `co` is `sum(w * outer(x - mean, x - mean))`, (F, F).
@@ -220,7 +220,7 @@ class CoMoments(Positioned, CrossedMoments):
     # Over devices: the means merge element by element. The co-moments are added up, once all
     # devices take them about the common mean: so each device first learns the means of all.
 
-    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
         count, mean, _ = self.scaled()
         known = xp.concatenate([count.to_double().high[:1], *mean.to_double()])
         # A maximum over the devices gathers the rows: each device knows one of them.
@@ -229,7 +229,7 @@ class CoMoments(Positioned, CrossedMoments):
         least = xp.asarray(xp.iinfo(keys.dtype).min, keys.dtype)
         return [*self.exponents, xp.where(mine[:, None], keys[None], least)]
 
-    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
         *exponents, keys = maxima
         held = self.in_units((exponents[0], exponents[1]))
         rows = from_key(keys, default_float())

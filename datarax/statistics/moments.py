@@ -307,7 +307,7 @@ class MomentTerms(RowTerms):
         """These terms, of which there are none, with others added."""
         return other
 
-    def elsewhere(self) -> "MomentTerms":
+    def on_other_devices(self) -> "MomentTerms":
         """The other devices keep no terms of a replicated state."""
         return MomentTerms()
 

@@ -236,7 +236,7 @@ class RowCells(RowTerms):
         """Keeps the cells and their weights, with a leading axis of rows."""
         return RowCells((*self.added, (place, weights)))
 
-    def elsewhere(self) -> "RowCells":
+    def on_other_devices(self) -> "RowCells":
         """The other devices keep no cells of a replicated state."""
         return RowCells()
 

@@ -443,7 +443,9 @@ class PerDevice(Metric):
                     f"which only one would count; call per_device on an empty metric, and update "
                     f"it with global arrays (datarax.distributed.global_batch)"
                 )
-            empty = map_leaf_states(lambda leaves: [leaf.elsewhere() for leaf in leaves], first)
+            empty = map_leaf_states(
+                lambda leaves: [leaf.on_other_devices() for leaf in leaves], first
+            )
             others = [empty] * (self.device_count - 1)
             return self._on_devices(jax.tree.map(lambda *x: np.stack(x), first, *others))
 

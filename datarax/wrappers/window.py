@@ -53,7 +53,7 @@ class Numbered(Stack, kw_only=False):
     def empty(self) -> dict[str, PyTree]:
         return super().empty() | {"number": zeros((), "int32")}
 
-    def elsewhere(self) -> Self:
+    def on_other_devices(self) -> Self:
         return self.emptied().with_parts({"number": self.number})
 
     def reached(self) -> list[jax.Array]:

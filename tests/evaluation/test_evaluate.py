@@ -361,7 +361,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads(rng, tmp_path, monk
         return state_of(*args)
 
     monkeypatch.setattr("datarax.evaluation.evaluator.THREAD_ROWS", 1)
-    monkeypatch.setattr("datarax.evaluation.evaluator.cores", lambda: 6)
+    monkeypatch.setattr("datarax.evaluation.evaluator.available_cpus", lambda: 6)
     monkeypatch.setattr(Folding, "state_of", named)
     many = fold(files, BOTH, BINARY, batch_size=64)
     assert bits(one.metric) == bits(many.metric)

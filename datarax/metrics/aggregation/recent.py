@@ -131,7 +131,7 @@ class DecayedSums(ElementwiseState, kw_only=False):
 class LastNumber(MetricAccumulator):
     """The number of the last update, from 0; a maximum, which all devices keep."""
 
-    def elsewhere(self) -> Self:
+    def on_other_devices(self) -> Self:
         return self
 
 
