@@ -107,7 +107,7 @@ class TwoMoments(CrossedMoments):
         """
         axes = tuple(range(x.ndim - len(self.shape)))
         if on_host(x, y, w) and not x64_enabled():
-            sums = sums_on_host([DoubleFloat.of(x).wide, DoubleFloat.of(y).wide], w, axes)
+            sums = sums_on_host(DoubleFloat.of(x).wide, DoubleFloat.of(y).wide, w, axes)
             if sums is not None:
                 return self.of_all_sums(sums)
         w, weight_unit = in_unit_of_greatest(w, axes, x.dtype)

@@ -1,13 +1,14 @@
 """Sums over the rows of a batch of powers of the distances from the mean, in float64."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from datarax._typing import PyTree
-from datarax._xp import in_x64, lax, xp
+from datarax._xp import BLOCK, in_x64, lax, xp
 from datarax.algebra.one_pass import Fold, Term, reduced
 from datarax.numerics.double_float import DoubleFloat, where
 
@@ -97,44 +98,63 @@ def sums_about_mean(
     return Fold([Term(weight, axes), *map(weighted, xs)], second)
 
 
-def sums_on_host(variables: Sequence[Any], w: Any, axes: tuple[int, ...]) -> SumsAboutMean | None:
+def sums_on_host(x: Any, y: Any, w: Any, axes: tuple[int, ...]) -> SumsAboutMean | None:
     """As `sums_about_mean` of two variables in float64, with their co-moment, in NumPy.
 
     None if a square leaves the range of float64.
     """
-    rest_shape = variables[0].shape[len(axes) :]
-    w = np.broadcast_to(w, variables[0].shape).reshape(-1, *rest_shape)
-    some = None if np.count_nonzero(w) == w.size else w != 0
-    weights = None if w.dtype == np.bool_ else w.astype(np.float64)
+    shape = x.shape[len(axes) :]
+    columns = math.prod(shape)
+    w = w if w.shape == x.shape else np.broadcast_to(w, x.shape)
+    w, x, y = (each.reshape(-1, columns) for each in (w, x, y))
+    counts_all = np.count_nonzero(w) == w.size
+    weighs = w.dtype != np.bool_
 
-    def total(*factors: Any) -> Any:
-        factors = factors if weights is None else (weights, *factors)
+    def blocks() -> Iterator[tuple[Any, list[Any]]]:
+        """The weights of some rows and both variables, each (columns, rows)."""
+        step = max(1, BLOCK // max(1, columns))
+        for i in range(0, len(w), step):
+            each, *both = (np.ascontiguousarray(part[i : i + step].T) for part in (w, x, y))
+            yield each, both if counts_all else [xp.where(each != 0, part, 0) for part in both]
+
+    def total(each: Any, *factors: Any) -> Any:
+        if weighs:
+            factors = each.astype(np.float64), *factors
         if len(factors) == 1:
-            return np.add.reduce(factors[0], 0)
-        return np.einsum(",".join(["n..."] * len(factors)) + "->...", *factors)
+            return np.add.reduce(factors[0], -1)
+        return np.einsum(",".join(["kn"] * len(factors)) + "->k", *factors)
 
-    weight = np.add.reduce(w, 0, np.float64)
+    weight, sums = np.zeros(columns), np.zeros((2, columns))
+    for each, both in blocks():
+        weight += np.add.reduce(each, -1, np.float64)
+        sums += [total(each, part) for part in both]
     safe = np.where(weight > 0, weight, 1)
-    means, apart, rests = [], [], []
-    for x in variables:
-        x = x.reshape(w.shape)
-        x = x if some is None else np.where(some, x, 0)
-        # A sum of equal floats is rounded, and the centre is the float again.
-        centre = lax.reduce_precision(total(x) / safe, 11, 30)
-        d = x - centre
-        d = d if some is None else np.where(some, d, 0)
-        rest = total(d) / safe
-        means.append(DoubleFloat.of_float64(centre + rest))
-        apart.append(d)
-        rests.append(rest)
-    squares = [total(d, d) for d in apart]
-    for d, square in zip(apart, squares, strict=True):
-        if not np.isfinite(square).all() or ((square < _LEAST_SQUARE) & d.any(0)).any():
-            return None
-    powers = [x - weight * rest * rest for x, rest in zip(squares, rests, strict=True)]
-    co = total(*apart) - weight * rests[0] * rests[1]
-    double = DoubleFloat.of_float64
-    return SumsAboutMean(double(weight), means, [list(map(double, powers))], double(co))
+    # A sum of equal floats is rounded, and the centre is the float again.
+    centres = lax.reduce_precision(sums / safe, 11, 30)
+    sums, squares, co = np.zeros((2, columns)), np.zeros((2, columns)), np.zeros(columns)
+    for each, both in blocks():
+        apart = [part - centre[:, None] for part, centre in zip(both, centres, strict=True)]
+        if not counts_all:
+            apart = [xp.where(each != 0, d, 0) for d in apart]
+        sums += [total(each, d) for d in apart]
+        squares += [total(each, d, d) for d in apart]
+        co += total(each, *apart)
+    if not np.isfinite(squares).all():
+        return None
+    if (small := squares < _LEAST_SQUARE).any():
+        for each, both in blocks():
+            differ = (np.stack(both) != centres[..., None]) & (each != 0)
+            if (small & differ.any(-1)).any():
+                return None
+    rests = sums / safe
+    squares -= weight * rests * rests
+    co -= weight * rests[0] * rests[1]
+
+    def double(x: Any) -> DoubleFloat:
+        return DoubleFloat.of_float64(x.reshape(shape))
+
+    means = list(map(double, centres + rests))
+    return SumsAboutMean(double(weight), means, [list(map(double, squares))], double(co))
 
 
 _LEAST_SQUARE = 2.0**-900
