@@ -51,6 +51,16 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     _add_slices(evaluate)
     draws = "intervals of metrics without a formula, from N resamplings of the rows: 200 or more"
     add_integer(evaluate.add_argument, "--bootstrap", 0, 10_000, draws, default=0)
+    evaluate.add_argument(
+        "--id",
+        metavar="COLUMN",
+        help="column of the ids of rows, which name those with the largest losses in the report",
+    )
+    evaluate.add_argument(
+        "--no-rows",
+        action="store_true",
+        help="write nothing of single rows; else the report has the 20 with the largest losses",
+    )
     _add_output(evaluate, "metrics.json, report.html, pictures, and the state to resume from")
     evaluate.add_argument(
         "--devices",

@@ -40,6 +40,7 @@ from datarax.evaluation.comparison_summary import comparison_of
 from datarax.evaluation.encoding import Configuration, Slicing, Value
 from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import FileFold
+from datarax.evaluation.largest_losses import ID, loss_name, with_batch
 from datarax.evaluation.outcome import (
     PARTIAL,
     STATE,
@@ -100,7 +101,8 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
     # What the values of the columns become is known only now, from the plan.
     columns = replace(files.columns, encode=config.encoding)
     devices = jax.local_devices() if args.devices else None
-    fold = FileFold.of_tables(files.tables, fresh.metric, columns, args.batch_size, devices)
+    keep = None if loss_name(config) is None else partial(with_batch, config=config)
+    fold = FileFold.of_tables(files.tables, fresh.metric, columns, args.batch_size, devices, keep)
     return _Evaluation(fresh, fold, _summary, files_of)
 
 
@@ -292,7 +294,7 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
             given |= _detections(name, columns)
         else:
             given[name] = columns[0] if len(columns) == 1 else columns
-    for name in ("weights", "query", "key"):
+    for name in ("weights", "query", "key", ID):
         if getattr(args, name, None) is not None:
             given[name] = getattr(args, name)
     if args.cluster_by is not None:
@@ -300,8 +302,9 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     slicings = _slicings(args, available)
     slices = {f"slice_{place}": slicing.by for place, slicing in enumerate(slicings)}
     # A row without a value is in the slice "(no value)", and is not left out.
+    optional = (*slices, *([ID] if ID in given else []))
     return Encoded(
-        given | slices, optional=tuple(slices), together=None if args.query is None else "query"
+        given | slices, optional=optional, together=None if args.query is None else "query"
     )
 
 
@@ -369,8 +372,11 @@ def _check(args: argparse.Namespace) -> None:
     """Refuses arguments that do not go together, before anything is read."""
     # `compare` has no --devices.
     has_engine, devices = args.engine is not None, getattr(args, "devices", False)
+    has_ids = getattr(args, ID, None) is not None
     of_classes = args.task in ("binary", "multiclass", "multilabel")
     wrong = {
+        "id: names rows, which --no-rows leaves out": has_ids and args.no_rows,
+        "id: is for the rows of the report: needs --output": has_ids and args.output is None,
         "resume: needs --output, the folder to continue in": args.resume and args.output is None,
         "devices: not with --engine, whose workers use the CPU": has_engine and devices,
         "address: needs --engine": args.address is not None and not has_engine,
@@ -397,6 +403,7 @@ def _request(
         confidence=args.confidence,
         on_invalid=args.on_invalid,
         pictures=args.output is not None,
+        rows=args.output is not None and not getattr(args, "no_rows", True),
         compared=compared,
     )
 

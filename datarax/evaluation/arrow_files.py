@@ -43,7 +43,8 @@ class PyarrowFile(TableFile):
 
     def whole(self) -> Part:
         """The file as one part."""
-        return Part(self.file, 0, 1, key_of(self.path), self.file.size // ROW_BYTES + 1)
+        rows = self.file.size // ROW_BYTES + 1
+        return Part(self.file, 0, 1, key_of(self.path), rows, start=0)
 
     def arrow(self, module: str = "") -> ModuleType:
         """A module of pyarrow."""
@@ -91,13 +92,14 @@ class ParquetFile(PyarrowFile):
                 held = 0
             held += number
         cuts.append(len(rows))
-        key, parts = key_of(self.path), []
+        key, start, parts = key_of(self.path), 0, []
         for first, stop in pairwise(cuts):
             number = sum(rows[first:stop])
             if number:
-                parts.append(Part(self.file, first, stop, key, number, counted=True))
-            # Ids count the rows of the file, so they do not depend on how it is cut.
-            key = (key + number) % 2**32
+                # Ids count the rows of the file, so they do not depend on how it is cut.
+                now = (key + start) % 2**32
+                parts.append(Part(self.file, first, stop, now, number, counted=True, start=start))
+            start += number
         return file.schema_arrow, parts
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
@@ -128,7 +130,14 @@ class ArrowFile(PyarrowFile):
         # The footer does not say how many rows a batch has. So ids start anew in each part.
         rows = self.file.size // ROW_BYTES // wanted
         parts = [
-            Part(self.file, first, min(first + each, number), key_of(self.path, first), rows)
+            Part(
+                self.file,
+                first,
+                min(first + each, number),
+                key_of(self.path, first),
+                rows,
+                start=None if first else 0,
+            )
             for first in range(0, number, each)
         ]
         return reader.schema, parts

@@ -81,6 +81,8 @@ class Configuration:
     """True if rows with one value of the output `cluster` are one observation."""
     pictures: bool = False
     """True if curves and the like are to be drawn."""
+    rows: bool = False
+    """True if the rows with the largest losses are kept."""
     compared: bool = False
     """True if there are the predictions of two models, `preds_a` and `preds_b`."""
 

@@ -23,6 +23,7 @@ from datarax.evaluation.columns import INDEX, Columns, Encoded, Names, feeds_of
 from datarax.evaluation.engines import ProcessExecutor, available_cpus
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
+from datarax.evaluation.largest_losses import LossRow, largest
 from datarax.evaluation.partial_state import (
     Failure,
     Folding,
@@ -62,6 +63,7 @@ class Progress:
         merging: the states that wait for their neighbours. With them, `fold(start=)` continues to
             the same result bit for bit. Without them, `metric` is merged with the other parts.
         files: the files as they were. With them, `fold(start=)` refuses other or changed files.
+        worst: the rows with the largest losses, which `datarax evaluate` keeps; else empty.
 
     Example:
         >>> from datarax.evaluation import Progress
@@ -77,6 +79,7 @@ class Progress:
     total: int = 0
     merging: Merging | None = field(default=None, repr=False)
     files: tuple[FileIdentity, ...] = field(default=(), repr=False)
+    worst: tuple[LossRow, ...] = field(default=(), repr=False)
 
 
 def fold(
@@ -152,6 +155,7 @@ class FileFold:
         columns: Columns | Mapping[str, Names] | None,
         batch_size: int,
         devices: Devices,
+        keep: Callable[..., tuple[LossRow, ...]] | None = None,
     ) -> Self:
         """Plans the parts and the batches of files, by the columns that the metric needs."""
         feeds, types = feeds_of(metric, columns, tables)
@@ -174,7 +178,7 @@ class FileFold:
         # Without a column of ids, the id of a row is its place in its file. So what a bootstrap
         # draws does not depend on the size of the batches, nor on who reads them.
         wanted = any(route.argument == route.output == INDEX for route in routes)
-        index = INDEX if wanted and INDEX not in fed else None
+        index = INDEX if (wanted or keep is not None) and INDEX not in fed else None
         folding = Folding(
             packed(metric.emptied()),
             partial(batches, feeds=feeds, types=types, rows=rows, index=index),
@@ -182,6 +186,7 @@ class FileFold:
             x64_enabled(),
             encode=encode,
             together=together,
+            keep=keep,
             devices=tuple(devices or ()),
         )
         return cls(metric, folding, parts, tuple(table.file for table in tables))
@@ -221,6 +226,7 @@ class FileFold:
                 metric=whole,
                 rows=now.rows + state.rows,
                 excluded=dict(Counter(now.excluded) + Counter(state.excluded)),
+                worst=largest((*now.worst, *state.worst)),
                 done=tuple(sorted(done)),
                 merging=merging,
                 files=self.files,

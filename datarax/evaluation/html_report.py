@@ -19,6 +19,7 @@ from datarax.evaluation.html_tables import (
     metric_row,
     sliced_differences,
     sliced_metrics,
+    worst_rows,
 )
 from datarax.evaluation.pictures import Picture
 
@@ -94,6 +95,7 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
     return _page(
         "report.html",
         {"positive_class": None} | dict(summary),
+        worst=worst_rows(summary.get("largest_losses")),
         clustered=summary["config"].get("clustered"),
         metrics=[metric_row(metric) for metric in metrics],
         slices=[{**by, "metrics": sliced_metrics(by["rows"], metrics)} for by in summary["slices"]],

@@ -117,6 +117,14 @@ def drawn_reading(
     }
 
 
+def worst_rows(found: Values | None) -> dict[str, Any] | None:
+    """The rows with the largest losses, which share their decimals; None if there are none."""
+    if not found or not found["rows"]:
+        return None
+    texts = [typeset(f"{row['loss']:.4g}") for row in found["rows"]]
+    return {**found, "texts": texts}
+
+
 def metric_row(metric: Values) -> dict[str, Any]:
     """A metric with its reading, on an axis of its own if there is an interval."""
     value, lower, upper = (metric[key] for key in ("value", "lower", "upper"))

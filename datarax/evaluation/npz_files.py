@@ -30,7 +30,7 @@ class NpzFile(TableFile):
                 columns.append((member.filename.removesuffix(".npy"), found))
                 rows.add(shape[0] if shape else 0)
         key, most = key_of(self.path), max(rows, default=0)
-        return columns, [Part(self.file, 0, 1, key, most, counted=len(rows) == 1)]
+        return columns, [Part(self.file, 0, 1, key, most, counted=len(rows) == 1, start=0)]
 
     def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
         with zipfile.ZipFile(self.path) as archive, ExitStack() as members:

@@ -21,6 +21,7 @@ from datarax.evaluation.assembly import assembled
 from datarax.evaluation.encoding import Configuration, shortened
 from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.identity import FileIdentity, different
+from datarax.evaluation.largest_losses import LossRow, largest
 from datarax.evaluation.output_folder import check_not_held, write_files
 from datarax.evaluation.partial_state import Merging, Node
 from datarax.evaluation.tables import first_line
@@ -33,7 +34,7 @@ STATE, SUMMARY, REPORT = "state.npz", "metrics.json", "report.html"
 COMPARISON = "comparison.html"
 PARTIAL = "partial.npz"
 """The state while an evaluation runs, or after it was stopped; it is gone when all is written."""
-FORMAT = 3
+FORMAT = 4
 """The version of the layout of the state."""
 
 
@@ -98,6 +99,7 @@ def _state(outcome: Outcome) -> bytes:
         "sources": outcome.files,
         "states": infos,
         "nodes": nodes,
+        "worst": outcome.worst,
     } | {name: getattr(outcome, name) for name in _AS_THEY_ARE}
     text = np.frombuffer(json.dumps(description).encode(), np.uint8)
     file = io.BytesIO()
@@ -170,6 +172,7 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
         return Outcome(
             metric,
             **{name: hashable(description[name]) for name in _AS_THEY_ARE},
+            worst=tuple(LossRow(*row) for row in hashable(description["worst"])),
             merging=merging if nodes != [None] else None,
             files=tuple(FileIdentity(*each) for each in description["sources"]),
             config=config,
@@ -256,6 +259,7 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
             files=(*total.files, *other.files),
             rows=total.rows + other.rows,
             excluded=dict(Counter(total.excluded) + Counter(other.excluded)),
+            worst=largest((*total.worst, *other.worst)),
             # Parts of different folders have no common numbering: only how many are done is kept.
             done=tuple(range(len(total.done) + len(other.done))),
             total=total.total + other.total,

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from datarax._typing import PyTree
+from datarax.evaluation import largest_losses
 from datarax.evaluation.encoding import Configuration, Json
 from datarax.evaluation.outcome import Outcome
 from datarax.evaluation.table_batches import NOT_A_CLASS
@@ -75,6 +76,7 @@ def summary_of(outcome: Outcome, version: str) -> Json:
             "slices": [
                 _slices(config, place, metric, formulas) for place in range(len(config.slicings))
             ],
+            "largest_losses": largest_losses.as_json(config, outcome.worst),
             "excluded": [*absent, *_unusable(whole, config, _of_labels(outcome))],
             "confidence": config.confidence,
         }

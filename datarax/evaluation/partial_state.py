@@ -20,6 +20,7 @@ from datarax._errors import DataraxError, MetricInputError
 from datarax._update_context import in_update
 from datarax._xp import fetched
 from datarax.algebra.state import walk
+from datarax.evaluation.largest_losses import LossRow
 from datarax.evaluation.paired_parts import Pair
 from datarax.evaluation.table_batches import TableBatch, whole_queries
 from datarax.evaluation.tables import Outputs, Part
@@ -130,6 +131,8 @@ class Folding:
     """Makes the outputs from the columns; None if the columns are the outputs."""
     together: str | None = None
     """The column whose equal values come in one batch."""
+    keep: Callable[..., tuple[LossRow, ...]] | None = None
+    """Keeps the rows with the largest losses: see `largest_losses.with_batch`."""
     devices: tuple[Any, ...] = ()
     """Those of this process that fold, each some rows of a batch; if none, the host does."""
     process: int = field(default_factory=os.getpid)
@@ -151,7 +154,7 @@ class Folding:
         try:
             # A worker has settings of its own.
             with jax.enable_x64(self.x64), closing(read_ahead(self._batches(part))) as ahead:
-                return self._folded(ahead, stopped)
+                return self._folded(part, ahead, stopped)
         except Exception as error:
             return Failure(_portable(_with_place(error, part)))
 
@@ -159,9 +162,12 @@ class Folding:
         read = self.read(part)
         return read if self.together is None else whole_queries(read, self.together)
 
-    def _folded(self, read: Iterable[TableBatch], stopped: Callable[[], bool]) -> "PartState":
+    def _folded(
+        self, part: Work, read: Iterable[TableBatch], stopped: Callable[[], bool]
+    ) -> "PartState":
         metric = _unpacked(self.metric)
         rows, excluded, names = 0, Counter[str](), {}
+        worst: tuple[LossRow, ...] = ()
         for batch in read:
             if stopped():
                 break
@@ -179,8 +185,11 @@ class Folding:
                     metric = _on_devices(metric, given, self.devices)
                 else:
                     metric = fetched(metric).update(**given)
+            if self.keep is not None:
+                worst = self.keep(worst, part, batch, outputs)
             rows += batch.rows
-        return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, dict(excluded))
+        leaves = tuple(map(np.asarray, jax.tree.leaves(metric)))
+        return PartState(leaves, rows, dict(excluded), worst)
 
 
 class PartState(NamedTuple):
@@ -190,6 +199,7 @@ class PartState(NamedTuple):
     """The arrays of the metric."""
     rows: int
     excluded: dict[str, int]
+    worst: tuple[LossRow, ...] = ()
 
 
 class Failure(NamedTuple):

