@@ -146,7 +146,8 @@ class _Described:
         key = next((name for name in (ID, "query") if name in given), None)
         return (
             None if key is None else _plain(given[key][i]),
-            *((None, None) if config.task == "ranking" else (self._target(i), self._prediction(i))),
+            None if config.task == "ranking" else self._target(i),
+            None if config.task == "ranking" else self._prediction(i),
             tuple(map(_cut, slices)),
         )
 
