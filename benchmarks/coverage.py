@@ -26,9 +26,13 @@ from datarax.metrics import (
     Accuracy,
     AveragePrecision,
     CohenKappa,
+    ConcordanceCorrCoef,
+    ExplainedVariance,
     MatthewsCorrCoef,
     Mean,
     Median,
+    PearsonCorrCoef,
+    R2Score,
     RootMeanSquaredError,
 )
 
@@ -54,6 +58,13 @@ def normal(rng: np.random.Generator, sets: int, rows: int) -> Rows:
 
 def exponential(rng: np.random.Generator, sets: int, rows: int) -> Rows:
     return {"values": rng.exponential(size=(sets, rows)).astype(np.float32)}
+
+
+def predicted(rng: np.random.Generator, sets: int, rows: int) -> Rows:
+    """Biased predictions, correlated with the target by 0.8."""
+    target, noise = rng.normal(size=(2, sets, rows))
+    preds = 0.8 * target + 0.6 * noise + 0.5
+    return {"preds": preds.astype(np.float32), "target": target.astype(np.float32)}
 
 
 def weighted(rng: np.random.Generator, sets: int, rows: int) -> Rows:
@@ -178,6 +189,15 @@ def cases() -> list[Case]:
             Interval(Median(bits=12)),
             partial(exponential, rows=few),
             np.log(2),
+        ),
+        *(
+            Case(name, Interval(metric), partial(predicted, rows=few), truth)
+            for name, metric, truth in (
+                ("R2 of 0.35", R2Score(), 0.35),
+                ("explained variance of 0.6", ExplainedVariance(), 0.6),
+                ("correlation of 0.8", PearsonCorrCoef(), 0.8),
+                ("concordance of 0.71", ConcordanceCorrCoef(), 1.6 / 2.25),
+            )
         ),
         Case(
             "difference of paired means",

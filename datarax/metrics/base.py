@@ -17,7 +17,7 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import OnInvalid, PyTree
-from datarax._xp import is_traced, read_on_host
+from datarax._xp import is_traced, read_on_host, xp
 from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import Config, field
 from datarax.algebra.memo import one_reading
@@ -389,6 +389,11 @@ class Metric(State):
             known, and NaN where there are too few examples.
         """
         raise TypeError(f"{type(self).__name__} does not define sampling_variance()")
+
+    def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The ends of an interval about a value, within the `value_range`."""
+        least, greatest = self.value_range
+        return xp.maximum(value - margin, least), xp.minimum(value + margin, greatest)
 
     def sampling_ends(self, z: float, squares: PyTree) -> tuple[jax.Array, jax.Array]:
         """The ends of an interval of `z` standard errors; see `sampling_variance`."""

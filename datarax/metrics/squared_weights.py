@@ -44,7 +44,7 @@ class SquaredWeights(Metric):
             MetricInputError: rows hold several examples, which may depend on each other.
         """
         # Of several labels, the last axis is that of labels.
-        _check_rows(target, "target", 2 if getattr(self.statistic, "num_labels", None) else 1)
+        check_rows(target, "target", 2 if getattr(self.statistic, "num_labels", None) else 1)
         squares = _squared(weights)
         return self.replace(statistic=self.statistic.update(preds, target, weights=squares))
 
@@ -92,7 +92,7 @@ class SquaredTotal(Metric):
         """
         given = [as_float(xp.asarray(x)) for x in (*values, *named.values())]
         total = functools.reduce(operator.sub, given)
-        _check_rows(total, "values", 1)
+        check_rows(total, "values", 1)
         each = xp.where(xp.isnan(total), total, xp.ones((), total.dtype))
         return self.replace(statistic=self.statistic.update(each, weights=_squared(weights)))
 
@@ -101,7 +101,8 @@ class SquaredTotal(Metric):
         return (weight * weight / self.statistic.weight.double).to_float()
 
 
-def _check_rows(x: ArrayLike, name: str, most_axes: int) -> None:
+def check_rows(x: ArrayLike, name: str, most_axes: int) -> None:
+    """Raises if rows hold several examples, which may depend on each other."""
     if xp.ndim(x) > most_axes:
         raise MetricInputError(
             f"{name} of shape {xp.shape(x)}; an interval takes rows of one example each, which "

@@ -396,8 +396,12 @@ class Residuals(TwoVariables):
     def bias_squares(self) -> ScaledDouble:
         """The total weight times the square of the mean error."""
         # sum(w e**2) = sum(w (e - mean)**2) + n mean**2; this is the second term.
-        mean = self.moments.scaled()[1][0]
-        return self.count * (mean * mean)
+        return self.count * (self.error_mean * self.error_mean)
+
+    @property
+    def error_mean(self) -> ScaledDouble:
+        """The mean error."""
+        return self.moments.scaled()[1][0]
 
     @property
     def error_squares(self) -> ScaledDouble:

@@ -59,8 +59,9 @@ class Interval(WithArgument):
     """The value of a metric, with its standard error and interval, by a formula.
 
     It is for means, ratios and proportions, for functions of the counts of classes, such as the
-    Matthews correlation or a macro F1, and for areas. It costs little more than the metric, and
-    needs no replicas: five numbers for each value of a ratio. For other metrics, see `Bootstrap`.
+    Matthews correlation or a macro F1, for areas, R2 and correlations. It costs little more than
+    the metric, and needs no replicas: five numbers for each value of a ratio. For other metrics,
+    see `Bootstrap`.
 
     `update` takes what that of the metric takes. `compute` gives a dict with `value`, `lower`,
     `upper` and `std_error`, each of the shape of the metric's value. NaN without data; the
@@ -101,6 +102,12 @@ class Interval(WithArgument):
     prediction, up to 64 classes. Inside `jit` the derivatives are differences of floats: of more
     than a million rows, read such an interval outside it.
 
+    For `R2Score`, `ExplainedVariance`, `PearsonCorrCoef` and `ConcordanceCorrCoef` it is the delta
+    method, too: the influence of a row is a polynomial of its prediction and its target, so the sum
+    of squares follows from moments up to the fourth. Correlations are transformed as by Fisher, so
+    the interval stays within -1 and 1. Weighted rows count as `(sum w)**2 / sum w**2`. It is NaN
+    where the standard deviations of both variables differ by a factor of more than 2**18.
+
     For `AUROC` and `Gini` it is that of DeLong, from the bins. For `AveragePrecision` it is the
     delta method, with the influence of each row from the bins. Weighted rows of a class count as
     `(sum w)**2 / sum w**2` there, which is exact where weights do not depend on the scores.
@@ -121,7 +128,8 @@ class Interval(WithArgument):
             `JaccardIndex` of a binary task, with `average="micro"` or with `average=None`. Or
             another function of the counts of classes, binary or multiclass. Or `AUROC`, `Gini` or
             `AveragePrecision` of a binary task, or with `average=None`. Or `Median`, `Quantile` or
-            `MedianAbsoluteError`.
+            `MedianAbsoluteError`. Or `R2Score`, `ExplainedVariance`, `PearsonCorrCoef` or
+            `ConcordanceCorrCoef` of one output, or with `multioutput="raw_values"`.
         confidence: the probability with which the interval covers the true value.
         method: "wilson" for a proportion, "delong" for an area under the ROC curve, "woodruff" for
             a quantile, "delta" for the others and for any ratio; "auto" is the first that applies.
@@ -194,8 +202,9 @@ class Interval(WithArgument):
                 f"Interval: there is no formula for {metric!r}"
                 f"{'' if clusters is None else ' with clusters'}. Expected a mean, or a ratio of "
                 f'counts that is binary, or has average="micro" or None; or, without clusters, a '
-                f"function of the counts of up to 64 classes, a quantile, or AUROC, Gini or "
-                f"AveragePrecision of a binary task or with average=None; for other metrics there "
+                f"function of the counts of up to 64 classes, a quantile, AUROC, Gini or "
+                f"AveragePrecision of a binary task or with average=None, R2, an explained "
+                f"variance or a correlation of one output; for other metrics there "
                 f"is Bootstrap, and the members of a collection are wrapped one by one"
             )
         if method == "wilson" and not metric.is_proportion:
@@ -294,9 +303,7 @@ class Interval(WithArgument):
         if self.method == "wilson":
             lower, upper = _wilson(value, size, z)
         else:
-            least, greatest = self.metric.value_range
-            lower = xp.maximum(value - z * error, least)
-            upper = xp.minimum(value + z * error, greatest)
+            lower, upper = self.metric.ends(value, z * error)
         return replace(self._with_ends(whole, lower, upper, error), undefined=undefined)
 
     def _with_ends(

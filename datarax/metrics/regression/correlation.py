@@ -3,9 +3,12 @@
 import jax
 
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.algebra.fields import state
+from datarax.metrics.regression.fourth_moments import FourthMoments
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
 from datarax.numerics.products import correlation_coefficient
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.cross_moments import CrossMoments
 from datarax.statistics.loss_total import LossTotal
 
@@ -19,6 +22,18 @@ class CorrelationMetric(PerOutput):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.statistic = CrossMoments(self.example_shape)
+
+    def squared_weights(self) -> FourthMoments | None:
+        return FourthMoments(shape=self.example_shape) if self.is_by_output else None
+
+    def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """By Fisher's transform, on whose scale the interval is symmetric: within -1 and 1."""
+        inside = xp.abs(value) < 1
+        x = xp.where(inside, value, 0)
+        middle, half = xp.arctanh(x), margin / (1 - x * x)
+        outside = nan_where(xp.isnan(margin), value)
+        lower, upper = xp.tanh(middle - half), xp.tanh(middle + half)
+        return xp.where(inside, lower, outside), xp.where(inside, upper, outside)
 
 
 class PearsonCorrCoef(CorrelationMetric):
@@ -45,6 +60,16 @@ class PearsonCorrCoef(CorrelationMetric):
             moments.target_squares.double.to_float(),
         )
 
+    def sampling_variance(self, squares: FourthMoments) -> jax.Array:
+        seen = self.statistic
+        p, t, co = seen.preds_squares, seen.target_squares, seen.co_moment
+        # The influence `z_p z_t - r (z_p**2 + z_t**2) / 2`, times the quotient of both deviations.
+        n = seen.count
+        one = n / p
+        influence = {(1, 1): one, (2, 0): co / p * one * -0.5, (0, 2): co / t * one * -0.5}
+        variance = squares.variance(influence, (seen.preds_mean, seen.target_mean), n)
+        return variance * (p / t).to_float()
+
 
 class ConcordanceCorrCoef(CorrelationMetric):
     """Lin's concordance: the correlation, reduced by a difference in location or scale.
@@ -69,6 +94,23 @@ class ConcordanceCorrCoef(CorrelationMetric):
         # All terms are multiplied by n: they are sums of squares, not variances.
         between = moments.count * (difference * difference)
         return (moments.co_moment * 2 / (squares + between)).to_float()
+
+    def sampling_variance(self, squares: FourthMoments) -> jax.Array:
+        seen = self.statistic
+        n, means = seen.count, (seen.preds_mean, seen.target_mean)
+        d = means[0] - means[1]
+        divisor = (seen.preds_squares + seen.target_squares) / n + d * d
+        value = seen.co_moment * 2 / n / divisor
+        of_squares = -(value / divisor)
+        influence = {
+            (1, 1): n / n / divisor * 2,
+            (2, 0): of_squares,
+            (0, 2): of_squares,
+            (1, 0): of_squares * d * 2,
+            (0, 1): of_squares * d * -2,
+            (0, 0): of_squares * d * d,
+        }
+        return squares.variance(influence, means, n)
 
 
 class CosineSimilarity(RegressionMetric):
