@@ -111,7 +111,7 @@ def feeds_of(
         for name in (*given.names, *given.classes):
             if name not in by_output:
                 raise MetricInputError(
-                    f"columns: no metric takes the output {name!r}{_alternatives(name, by_output)}"
+                    f"columns: no metric takes the output {name!r}{alternatives(name, by_output)}"
                 )
     first = tables[0]
     chosen: dict[str, tuple[str, ...]] = {}
@@ -164,7 +164,7 @@ def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[
     ), types
 
 
-def _alternatives(name: str, names: Iterable[str]) -> str:
+def alternatives(name: str, names: Iterable[str]) -> str:
     """The end of an error about a name that is not among `names`: similar ones, or all."""
     similar = nearest(name, list(names), 3, 0.5)
     if similar:
@@ -177,7 +177,7 @@ def _alternatives(name: str, names: Iterable[str]) -> str:
 def _missing(column: str, output: str, table: Table) -> MetricInputError:
     return MetricInputError(
         f"{table.path}: there is no column {column!r} for the output {output!r}"
-        f"{_alternatives(column, table.types)}"
+        f"{alternatives(column, table.types)}"
     )
 
 

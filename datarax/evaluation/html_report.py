@@ -98,7 +98,16 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
         worst=worst_rows(summary.get("largest_losses")),
         clustered=summary["config"].get("clustered"),
         metrics=[metric_row(metric) for metric in metrics],
-        slices=[{**by, "metrics": sliced_metrics(by["rows"], metrics)} for by in summary["slices"]],
+        slices=[
+            {**by, "metrics": sliced_metrics(by["rows"], metrics, 1 - summary["confidence"])}
+            for by in summary["slices"]
+        ],
+        tests=sum(
+            of.get("p_value") is not None
+            for by in summary["slices"]
+            for row in by["rows"]
+            for of in row["values"].values()
+        ),
         pictures=pictures,
     )
 

@@ -155,7 +155,9 @@ def class_columns(columns: Sequence[Values]) -> list[dict[str, Any]]:
     return found
 
 
-def sliced_metric(name: str, rows: Sequence[Values], overall: float | None) -> dict[str, Any]:
+def sliced_metric(
+    name: str, rows: Sequence[Values], overall: float | None, level: float = 0.05
+) -> dict[str, Any]:
     """A metric in all slices: on one axis and with equal decimals, so that rows can be compared."""
     values = [row["values"].get(name) or {} for row in rows]
     known = [known_decimals(v.get("lower"), v.get("upper")) for v in values]
@@ -171,14 +173,27 @@ def sliced_metric(name: str, rows: Sequence[Values], overall: float | None) -> d
         "axis": axis,
         "overall": "" if reference is None else shown(reference, usual),
         "intervals": bool(decimals),
-        "readings": [drawn_reading(v, usual, axis, reference=reference) for v in values],
+        "readings": [
+            _sliced(v, drawn_reading(v, usual, axis, reference=reference), level) for v in values
+        ],
     }
 
 
-def sliced_metrics(rows: Sequence[Values], metrics: Sequence[Values]) -> list[dict[str, Any]]:
+def _sliced(of: Values, drawn: dict[str, Any], level: float) -> dict[str, Any]:
+    """A reading of a slice, hollow if it is not clear that its rows differ from the others."""
+    p = of.get("p_adjusted")
+    if p is None:
+        return drawn
+    return drawn | {"p": _probability(p), "dot": "dot" if p < level else "dot hollow"}
+
+
+def sliced_metrics(
+    rows: Sequence[Values], metrics: Sequence[Values], level: float
+) -> list[dict[str, Any]]:
+    """The metrics of slices; an adjusted p-value below the level is clear."""
     overall = {m["name"]: m.get("value") for m in metrics}
     names = dict.fromkeys(name for row in rows for name in row["values"])
-    return [sliced_metric(name, rows, overall.get(name)) for name in names]
+    return [sliced_metric(name, rows, overall.get(name), level) for name in names]
 
 
 def difference_row(row: Values) -> dict[str, Any]:
@@ -231,6 +246,8 @@ def _probability(p: float | None) -> str:
     """A p-value; one that four decimals would make 0 is less than the least of them."""
     if p is None:
         return ""
+    if p == 1:
+        return "1"
     return shown(p, 4) if p >= 0.0001 else "<0.0001"
 
 

@@ -13,6 +13,7 @@ from datarax._typing import PyTree
 from datarax.evaluation import largest_losses
 from datarax.evaluation.encoding import Configuration, Json
 from datarax.evaluation.outcome import Outcome
+from datarax.evaluation.slice_tests import with_p_values
 from datarax.evaluation.table_batches import NOT_A_CLASS
 from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metrics.base import read
@@ -56,6 +57,9 @@ def summary_of(outcome: Outcome, version: str) -> Json:
     formulas = _formulas(metric["whole"])
     values, ends = _apart(whole.on_host(), formulas)
     ends |= of_replicas(metric, "drawn")
+    rows = list(_rows(config, values, ends, whole.bounds))
+    slices = [_slices(config, place, metric, formulas) for place in range(len(config.slicings))]
+    with_p_values(slices, rows, outcome.rows, config)
     done = len(outcome.done)
     absent = (
         {"reason": f"no value in column {x!r}", "where": x, "rows": rows, "effect": "left out"}
@@ -71,11 +75,9 @@ def summary_of(outcome: Outcome, version: str) -> Json:
                 "complete": done == outcome.total,
             },
             "columns": outcome.columns,
-            "metrics": list(_rows(config, values, ends, whole.bounds)),
+            "metrics": rows,
             "by_class": _by_class(config, values),
-            "slices": [
-                _slices(config, place, metric, formulas) for place in range(len(config.slicings))
-            ],
+            "slices": slices,
             "largest_losses": largest_losses.as_json(config, outcome.worst),
             "excluded": [*absent, *_unusable(whole, config, _of_labels(outcome))],
             "confidence": config.confidence,

@@ -132,7 +132,9 @@ class ValueHistogram(CountsInvalid):
         for place, moved, beyond in ((0, -apart, -xp.inf), (2, apart, xp.inf)):
             at = (exact + moved).to_float()
             inside = (at > 0) & (at <= 1)
-            end = quantiles_of(bins, DoubleFloat.of(xp.where(inside, at, share)), "inverted_cdf")
+            # Of one dtype: JAX cannot lower a float64 of NumPy where two `vmap`s are around it.
+            at = xp.where(inside, at, share.astype(at.dtype))
+            end = quantiles_of(bins, DoubleFloat.of(at), "inverted_cdf")
             ends.append(nan_where(~known, xp.where(inside, end[place], beyond)))
         return ends[0], ends[1]
 

@@ -100,7 +100,7 @@ def test_the_page_of_a_comparison(comparison_page):
     assert metrics[1][:4] == ["accuracy", "0.8123", "0.8235", "+0.0112"]
     assert [row[5:8] for row in metrics[1:]] == [
         ["<0.0001", "<0.0001", "b is better"],
-        ["0.3400", "1.0000", "not clear"],
+        ["0.3400", "1", "not clear"],
         ["", "", "not clear"],
         ["", "", ""],
     ]

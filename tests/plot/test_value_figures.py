@@ -31,7 +31,10 @@ def test_distribution_of_a_metric_of_quantiles(rng, sign):
     # A bin of the metric that holds the edge of a bar is divided between two bars.
     np.testing.assert_allclose(shares, expected / len(values), atol=0.004)
     assert shares.sum() == pytest.approx(1)
-    assert figure.axes[0].get_title() == f"median {np.median(values):.3g}"
+    name, shown = figure.axes[0].get_title().split()
+    assert name == "median"
+    # Three digits of a value from bins.
+    assert float(shown) == pytest.approx(np.median(values), rel=0.006)
 
 
 def test_distribution_of_a_histogram_is_exact(rng):

@@ -91,3 +91,12 @@ def test_it_covers(rng):
         results = Interval(metrics.Median(bits=12)).update(x).results()
         covered += results["lower"] <= np.log(2) <= results["upper"]
     assert 0.9 <= covered / 300 <= 0.99
+
+
+def test_two_axes_of_data_sets(rng):
+    x = rng.normal(size=(2, 3, 50)).astype(np.float32)
+    empty = Interval(metrics.Median())
+    found = jax.jit(jax.vmap(jax.vmap(lambda x: empty.update(x).compute())))(x)
+    want = empty.update(x[1, 2]).results()
+    for name, value in want.items():
+        np.testing.assert_allclose(found[name][1, 2], value, rtol=1e-6)
