@@ -177,9 +177,7 @@ class _Described:
 
 def _plain(x: Any) -> Any:
     """A value of a row as a number or a text."""
-    if isinstance(x, np.ndarray):
-        x = x.tolist()
-    if isinstance(x, list | tuple):
+    if isinstance(x, list | tuple | np.ndarray):
         return _cut(", ".join(str(_plain(each)) for each in x[:_MOST_NAMES]))
     if isinstance(x, np.generic):
         # The shortest number that is this float32.
