@@ -112,7 +112,8 @@ def test_one_result_by_batch_program_slice_and_on_devices(cls, rng):
     # A masked row is none, and weights have no unit.
     masked = empty.update(np.where(ids, p, np.nan), t, weights=ids == 1).results()
     assert_near(masked, sliced["1"], 1e-5)
-    assert_near(empty.update(p, t, weights=np.full(len(p), 7.0)).results(), want, 1e-5)
+    for w in (np.full(len(p), 7.0), np.full(len(p), 100_000)):
+        assert_near(empty.update(p, t, weights=w).results(), want, 1e-5)
 
 
 @by_metric

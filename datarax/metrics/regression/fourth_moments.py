@@ -7,6 +7,7 @@ from typing import Self
 import jax
 import numpy as np
 
+from datarax._checks import as_float
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
@@ -67,7 +68,8 @@ class FourthMoments(Metric):
         p, t, w, _ = pairs(preds, target, weights, self.shape)
         u, v = (DoubleFloat.of(float_or_double(x)) for x in (p, t))
         u = u - v if self.of_errors else u
-        w = w if w.dtype == np.bool_ else w * w
+        if w.dtype != np.bool_:
+            w = as_float(w) * as_float(w)  # squares of integers could overflow
         sums = stack([u, v, u + v, u - v, u + v * 2], 1)
         w = xp.broadcast_to(xp.expand_dims(w, 1), sums.shape)
         (moments,) = in_one_pass(self.moments.plus_rows(sums, w))
