@@ -107,7 +107,7 @@ def lower_of_median(values: np.ndarray) -> float:
 
 def lower_of_difference(a: np.ndarray, b: np.ndarray) -> float:
     apart = b.astype(np.float64) - a
-    return apart.mean() - scipy.stats.norm.ppf(0.975) * error_of_mean(apart)
+    return float(apart.mean() - scipy.stats.norm.ppf(0.975) * error_of_mean(apart))
 
 
 def error_of_judged(judged: np.ndarray, target: np.ndarray, labelled: np.ndarray) -> float:
@@ -116,7 +116,7 @@ def error_of_judged(judged: np.ndarray, target: np.ndarray, labelled: np.ndarray
     rest = judged[~labelled].astype(np.float64)
     n, m = len(f), len(rest)
     weight = np.clip(np.cov(f, y)[0, 1] / ((1 + n / m) * judged.var(dtype=np.float64)), 0, 1)
-    return (np.var(weight * rest) / m + np.var(y - weight * f) / n) ** 0.5
+    return float(np.var(weight * rest) / m + np.var(y - weight * f) / n) ** 0.5
 
 
 def miscalibration(preds: np.ndarray, target: np.ndarray) -> float:
