@@ -19,7 +19,7 @@ _SOURCE = Source(
     "a Sliced metric or its results, {slice: value or {'value', 'lower', 'upper'}, 'overall': ...}",
 )
 _DRAWN = ("value", "lower", "upper")
-_PARTS = (*PARTS, "slices")
+_PARTS = (*PARTS, "p_value", "p_adjusted", "slices")
 
 
 def slices(

@@ -244,7 +244,8 @@ def test_predictions_are_the_same_on_processes(demo, processes):
     # The intervals come from this file in one process, with as many metrics.
     of_slices = [name for name in intervals(demo) if not name.startswith("interval")]
     assert set(intervals(demo)) - set(of_slices) == set(intervals(processes))
-    assert len(of_slices) == 6 * 13  # examples, value, lower, upper, std_error and method
+    # Examples, value, lower, upper, std_error, method, p_value and p_adjusted.
+    assert len(of_slices) == 8 * 13
 
 
 def test_it_names_its_files(demo):
