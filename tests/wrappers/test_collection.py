@@ -459,7 +459,8 @@ def test_batches_and_merges_are_of_no_matter(rng):
     check(merged.compute(), b)
     check(update(one, parts[1]).compute(), b)
     for same in (merge(merged, empty), merge(empty, merged), merge(merged.reset(), merged)):
-        assert_equal_states(jax.tree.map(jnp.asarray, same), merged)
+        # As their values: two parts of a double-float may tie, so that a sum has two forms.
+        assert_equal_states(jax.tree.map(jnp.asarray, same).canonical(), merged.canonical())
     assert_equal_states(merged.reset(), empty)
     assert all(np.isnan(value) for value in (empty["loss"].compute(), empty["accuracy"].compute()))
 
