@@ -396,7 +396,8 @@ class Residuals(TwoVariables):
     def bias_squares(self) -> ScaledDouble:
         """The total weight times the square of the mean error."""
         # sum(w e**2) = sum(w (e - mean)**2) + n mean**2; this is the second term.
-        return self.count * (self.error_mean * self.error_mean)
+        mean = self.error_mean
+        return self.count * (mean * mean)
 
     @property
     def error_mean(self) -> ScaledDouble:
