@@ -118,11 +118,12 @@ def drawn_reading(
 
 
 def worst_rows(found: Values | None) -> dict[str, Any] | None:
-    """The rows with the largest losses, which share their decimals; None if there are none."""
+    """The rows with the largest losses, with their losses as text; None if there are none."""
     if not found or not found["rows"]:
         return None
-    texts = [typeset(f"{row['loss']:.4g}") for row in found["rows"]]
-    return {**found, "texts": texts}
+    # An infinite loss, which JSON does not have, is None.
+    losses = [math.inf if row["loss"] is None else row["loss"] for row in found["rows"]]
+    return {**found, "losses": [(shown(x), x) for x in losses]}
 
 
 def metric_row(metric: Values) -> dict[str, Any]:

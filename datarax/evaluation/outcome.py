@@ -70,6 +70,7 @@ _NAMES = {
     "slicings": "--slice-by",
     "scores": "--scores",
     "on_invalid": "--on-invalid",
+    "rows": "the choice whether to keep rows (--no-rows)",
 }
 
 

@@ -19,7 +19,7 @@ _SOURCE = Source(
     "a Sliced metric or its results, {slice: value or {'value', 'lower', 'upper'}, 'overall': ...}",
 )
 _DRAWN = ("value", "lower", "upper")
-_PARTS = (*PARTS, "p_value", "p_adjusted", "slices")
+_PARTS = (*PARTS, "slices")
 
 
 def slices(
@@ -189,8 +189,15 @@ def _rows(
 def _by_result(x: Any) -> dict[str, dict[str, float]]:
     """By result, the value and the ends of its interval: of one slice."""
     items = dict(flat_items(x)) if isinstance(x, Mapping) else {"value": x}
-    keys = by_result([key for key, value in items.items() if is_number(value)], _PARTS)
+    drawn = [key for key, x in items.items() if is_number(x) and not _is_of_test(key, items)]
+    keys = by_result(drawn, _PARTS)
     return {
         result: {part: number_of(items[key]) for part, key in of_parts.items()}
         for result, of_parts in keys.items()
     }
+
+
+def _is_of_test(key: str, items: Mapping[str, Any]) -> bool:
+    """True for the p-values that an evaluation has beside a value, which are no results."""
+    prefix, slash, last = key.rpartition("/")
+    return last in ("p_value", "p_adjusted") and f"{prefix}{slash}value" in items

@@ -78,7 +78,7 @@ def test_they_are_those_of_all_rows(written, tmp_path):
     assert found[1] == first
 
 
-def test_merged_folders_and_resumed_runs_have_the_same(written, tmp_path):
+def test_merged_folders_and_resumed_runs_have_the_same(written, tmp_path, capsys):
     options = (*OF_BINARY, "--id", "name", "--on-invalid", "exclude")
     whole = evaluated(tmp_path / "whole", *written, *options)["largest_losses"]
     folders = [tmp_path / f"job-{i}" for i in range(FILES)]
@@ -86,6 +86,11 @@ def test_merged_folders_and_resumed_runs_have_the_same(written, tmp_path):
         evaluated(folder, path, *options)
     assert command("merge", *reversed(folders), "--output", tmp_path / "all") == 0
     assert json.loads((tmp_path / "all" / "metrics.json").read_text())["largest_losses"] == whole
+    without = (*OF_BINARY, "--on-invalid", "exclude", "--no-rows")
+    assert evaluated(folders[0], next(iter(written)), *without)["largest_losses"] is None
+    capsys.readouterr()
+    output = ("--output", tmp_path / "other")
+    assert "whether to keep rows" in refusal(capsys, "merge", *folders, *output)
     again = evaluated(tmp_path / "whole", *written, *options, "--resume")
     assert again["largest_losses"] == whole
 
@@ -146,6 +151,18 @@ def test_tasks(rng, tmp_path):
         tmp_path / "labels", path, "--task", "multiclass", "--preds", "a", "--target", "b"
     )
     assert summary["largest_losses"] is None
+
+
+def test_infinite_losses_come_first(rng, tmp_path):
+    logits, label = rng.normal(size=(40, 3)), rng.integers(0, 3, 40)
+    logits[[7, 30], label[[7, 30]]] = -np.inf
+    columns = {f"logit_{i}": logits[:, i] for i in range(3)} | {"y": label}
+    path = write(tmp_path / "a.parquet", columns)
+    argv = ("--task", "multiclass", "--preds", "logit_*", "--target", "y", "--metrics", "log_loss")
+    rows = evaluated(tmp_path / "out", path, *argv)["largest_losses"]["rows"]
+    assert [row["row"] for row in rows[:2]] == [7, 30]
+    assert [row["loss"] is None for row in rows] == [True, True] + [False] * (MOST - 2)
+    assert (tmp_path / "out" / "report.html").read_text().count(">∞<") == 2
 
 
 def test_the_sample_does_not_depend_on_the_order(rng):

@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from sklearn.isotonic import IsotonicRegression
 
-from datarax import Interval, MetricInputError, MetricTypeError, Sliced, plot
+from datarax import Compare, Interval, MetricInputError, MetricTypeError, Sliced, plot
 from datarax.metrics import (
     AUROC,
     ROC,
@@ -24,6 +24,7 @@ from datarax.metrics import (
     AveragePrecision,
     CalibrationError,
     ConfusionMatrix,
+    Mean,
     PrecisionRecallCurve,
     ReliabilityDiagram,
     ScoreDecomposition,
@@ -589,3 +590,17 @@ def test_lines_differ_in_black_and_white():
         for b in styles[:i]:
             greys = [116 * lightness(x["color"]) ** (1 / 3) for x in (a, b)]
             assert a["linestyle"] != b["linestyle"] or abs(greys[0] - greys[1]) > 3
+
+
+def test_p_values_are_drawn_if_they_are_results(rng):
+    a, b = rng.normal(size=(2, 60))
+    empty = Sliced(Compare(Mean(), method="formula"), 2)
+    seen = empty.update(a, b, slices=np.arange(60) % 2)
+    results = seen.results()
+    for name in ("p_value", "difference"):
+        ax = plot.slices(seen, name=name, sort=False).axes[0]
+        dots = ax.lines[0].get_xdata()
+        np.testing.assert_allclose(dots, [results[str(i)][name] for i in range(2)])
+    # Beside a value, as an evaluation has them, they are none.
+    of = {"value": 0.5, "p_value": 0.01, "p_adjusted": 0.02}
+    assert plot.slices({"a": of, "overall": {"value": 0.4}}).axes[0].get_xlabel() == "value"
