@@ -19,7 +19,7 @@ from datarax.algebra.stack import Stack
 from datarax.algebra.state import State
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh, placed_like
-from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
+from datarax.metrics.base import Metric, placed_as, read
 from datarax.metrics.call import is_call
 from datarax.metrics.given import GivenNumbers, Reader
 from datarax.metrics.reading import Reading, flat_items
@@ -39,6 +39,12 @@ from datarax.wrappers.member_stacks import (
     kind_of,
     stacked,
     vary_alike,
+)
+from datarax.wrappers.shared_statistics import (
+    over_another,
+    same_statistic,
+    shares_with,
+    without_arrays,
 )
 from datarax.wrappers.wrapper import checked_metric, reading_of
 
@@ -81,7 +87,7 @@ class _Members(tuple[_Member, ...]):
     @cached_property
     def unfilled(self) -> list[Metric]:
         """Those without arrays."""
-        return [_without_arrays(each.structure) for each in self.firsts]
+        return [without_arrays(each.structure) for each in self.firsts]
 
     def __reduce__(self) -> tuple[type, tuple[tuple[_Member, ...]]]:
         return type(self), (tuple(self),)
@@ -176,8 +182,8 @@ class Collection(Metric):
             metric, index = metrics[name], len(groups)
             if self.shares:
                 if any(metric is each for each in empty):
-                    metric = _over_another(metric, empty)
-                shared = (i for i, group in enumerate(groups) if _shares(group, metric))
+                    metric = over_another(metric, empty)
+                shared = (i for i, group in enumerate(groups) if shares_with(group, metric))
                 index = next(shared, index)
             if index == len(groups):
                 groups.append(metric)
@@ -548,7 +554,7 @@ class Collection(Metric):
         return [
             reader.inside(f"{self.prefix}{each.name}")
             for each in self.members
-            for reader in _without_arrays(each.structure).readers()
+            for reader in without_arrays(each.structure).readers()
         ]
 
     def with_given(self, given: GivenNumbers) -> Self:
@@ -592,7 +598,7 @@ class Collection(Metric):
         leaders = {
             member[2:]: parts[member.name]
             for member in reversed(self.members)
-            if _same_statistic(member.structure, jax.tree.structure(own[member[2:]]))
+            if same_statistic(member.structure, jax.tree.structure(own[member[2:]]))
         }
         slots: Slots = [[] for _ in self.parts]
         for first in firsts:
@@ -610,7 +616,7 @@ class Collection(Metric):
         return self._of(parts)
 
     def __repr__(self) -> str:
-        members = (f"{each.name!r}: {_without_arrays(each.structure)!r}" for each in self.members)
+        members = (f"{each.name!r}: {without_arrays(each.structure)!r}" for each in self.members)
         prefix = f", prefix={self.prefix!r}" if self.prefix else ""
         return f"{type(self).__name__}({{{', '.join(members)}}}{prefix})"
 
@@ -634,46 +640,6 @@ def _fed_by(name: str, metric: Metric, pattern: str) -> Metric:
             f"{name!r}"
         )
     return metric.from_outputs(**{free[0]: name})
-
-
-def _may_share(a: Metric, b: Metric) -> bool:
-    """True if two metrics read statistics, and take them from the same outputs."""
-    return shares_statistic(a) and shares_statistic(b) and a.outputs == b.outputs
-
-
-def _shares(group: Metric, metric: Metric) -> bool:
-    """True if two metrics read equal statistics of the same outputs, in the same state.
-
-    Two states are the same if their arrays are the same objects. That holds for fresh statistics
-    and for members that share one already. Values are never compared.
-    """
-    if not _may_share(group, metric):
-        return False
-    a, b = statistic_of(group), statistic_of(metric)
-    if jax.tree.structure(a) != jax.tree.structure(b):
-        return False
-    return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-
-
-def _over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
-    """An empty metric over the statistic of another empty one that holds more."""
-    for other in others:
-        if _may_share(metric, other):
-            metric = metric.over(statistic_of(other))
-    return metric
-
-
-def _without_arrays(structure: Structure) -> Metric:
-    # Placeholders other than None, which JAX would take for a subtree without leaves.
-    return structure.unflatten([...] * structure.num_leaves)
-
-
-def _same_statistic(one: Structure, other: Structure) -> bool:
-    """True if the metrics of two structures have equal statistics, or are equal themselves."""
-    a, b = _without_arrays(one), _without_arrays(other)
-    if shares_statistic(a) and shares_statistic(b):
-        a, b = statistic_of(a), statistic_of(b)
-    return jax.tree.structure(a) == jax.tree.structure(b)
 
 
 def _all_equal(ours: Metric, theirs: Metric) -> bool:
