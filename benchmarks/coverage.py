@@ -28,12 +28,14 @@ from datarax.metrics import (
     CohenKappa,
     ConcordanceCorrCoef,
     ExplainedVariance,
+    KendallTau,
     MatthewsCorrCoef,
     Mean,
     Median,
     PearsonCorrCoef,
     R2Score,
     RootMeanSquaredError,
+    SpearmanCorrCoef,
 )
 
 PARTS, DEVICES, CHUNK = 37, 8, 500
@@ -50,6 +52,8 @@ class Case(NamedTuple):
     draw: Callable[[np.random.Generator, int], Rows]
     """Makes as many data sets: arrays (sets, rows)."""
     truth: float
+    most_sets: int = 10_000
+    """Fewer data sets, for a state of 64 KiB whose merges take long."""
 
 
 def normal(rng: np.random.Generator, sets: int, rows: int) -> Rows:
@@ -94,6 +98,22 @@ def scores(rng: np.random.Generator, sets: int, rows: int, share: float = 0.5) -
     target = (rng.random((sets, rows)) < share).astype(np.int32)
     preds = (rng.normal(size=(sets, rows)) + target).astype(np.float32)
     return {"preds": preds, "target": target}
+
+
+def two_labels(rng: np.random.Generator, sets: int, rows: int) -> Rows:
+    """As `scores`, of two labels whose scores depend on each other."""
+    common, *own = rng.normal(size=(3, sets, rows))
+    target = (rng.random((sets, rows, 2)) < 0.5).astype(np.int32)
+    preds = np.stack([0.6 * common + 0.8 * each for each in own], -1) + target
+    return {"preds": preds.astype(np.float32), "target": target}
+
+
+def two_models(rng: np.random.Generator, sets: int, rows: int) -> Rows:
+    """As `scores`, of two models that are equally good, and whose scores depend on each other."""
+    common, *own = rng.normal(size=(3, sets, rows))
+    target = (rng.random((sets, rows)) < 0.5).astype(np.int32)
+    a, b = ((0.8 * common + 0.6 * each + target).astype(np.float32) for each in own)
+    return {"preds_a": a, "preds_b": b, "target": target}
 
 
 CELLS = np.array([[30, 6, 4], [5, 20, 5], [2, 8, 20]]) / 100
@@ -185,6 +205,20 @@ def cases() -> list[Case]:
             average_precision(1 / 3),
         ),
         Case(
+            "macro AUROC of 2 labels, 2,000 data sets",
+            Interval(AUROC(num_labels=2, bits=10)),
+            partial(two_labels, rows=few),
+            area,
+            most_sets=2000,
+        ),
+        Case(
+            "difference of paired AUROC, 2,000 data sets",
+            Compare(AUROC(bits=10), method="formula"),
+            partial(two_models, rows=few),
+            0.0,
+            most_sets=2000,
+        ),
+        Case(
             "median, exponential",
             Interval(Median(bits=12)),
             partial(exponential, rows=few),
@@ -197,6 +231,12 @@ def cases() -> list[Case]:
                 ("explained variance of 0.6", ExplainedVariance(), 0.6),
                 ("correlation of 0.8", PearsonCorrCoef(), 0.8),
                 ("concordance of 0.71", ConcordanceCorrCoef(), 1.6 / 2.25),
+                (
+                    "Spearman's rho of 0.79",
+                    SpearmanCorrCoef(capacity=few),
+                    6 / np.pi * np.arcsin(0.4),
+                ),
+                ("Kendall's tau of 0.59", KendallTau(capacity=few), 2 / np.pi * np.arcsin(0.8)),
             )
         ),
         Case(
@@ -215,7 +255,7 @@ def programs(interval: Any) -> dict[str, Callable[[Rows], dict[str, jax.Array]]]
         return interval.update(**rows).compute()
 
     def merged(rows: Rows) -> Any:
-        parts = jax.tree.map(lambda x: x.reshape(PARTS, -1), rows)
+        parts = jax.tree.map(lambda x: x.reshape(PARTS, -1, *x.shape[1:]), rows)
         folded, _ = lax.scan(lambda m, x: (m.merge(interval.update(**x)), None), interval, parts)
         return folded.compute()
 
@@ -236,7 +276,7 @@ def programs(interval: Any) -> dict[str, Callable[[Rows], dict[str, jax.Array]]]
 
 def coverage(case: Case, data_sets: int) -> list[float]:
     """How often the interval covers the truth, for each way."""
-    found = []
+    found, data_sets = [], min(data_sets, case.most_sets)
     for run in programs(case.interval).values():
         rng, covered = np.random.default_rng(0), 0
         for _ in range(data_sets // CHUNK):
@@ -249,11 +289,12 @@ def coverage(case: Case, data_sets: int) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data-sets", type=int, default=10_000)
+    parser.add_argument("names", nargs="*", help="cases to run; all of them by default")
     parser.add_argument("--write", type=Path, help="the page whose table is replaced")
     args = parser.parse_args()
     head = ["interval", "one batch", f"{PARTS} merged batches", f"{DEVICES} devices"]
     lines = [f"| {' | '.join(head)} |", "| --- | --- | --- | --- |"]
-    for case in cases():
+    for case in (x for x in cases() if not args.names or x.name in args.names):
         shares = " | ".join(f"{100 * x:.1f} %" for x in coverage(case, args.data_sets))
         lines.append(f"| {case.name} | {shares} |")
         print(lines[-1], flush=True)

@@ -363,7 +363,7 @@ class Metric(State):
     def weighted_by(self, factor: ScaledDouble) -> Self:
         if not self.weights_repeat:
             raise MetricTypeError(
-                f"a {type(self).__name__} cannot be multiplied by a factor: each row is one "
+                f"{type(self).__name__} cannot be multiplied by a factor: each row is one "
                 f"observation, whatever its weight, so its data cannot lose weight with time"
             )
         return super().weighted_by(factor)
@@ -389,6 +389,22 @@ class Metric(State):
             known, and NaN where there are too few examples.
         """
         raise TypeError(f"{type(self).__name__} does not define sampling_variance()")
+
+    def paired_sample(self) -> "Metric | None":
+        """What keeps a sample of the rows of two models, for `paired_variance`, without data.
+
+        Its `update` takes the arguments of the metric, `preds_b` of the second model, and `index`.
+        """
+        return None
+
+    def paired_variance(self, other: Self, sampled: PyTree) -> jax.Array:
+        """The variance of the value of `other` less that of this metric, of two models.
+
+        Args:
+            other: the same metric of the second model.
+            sampled: what `paired_sample` gave, updated with the same data.
+        """
+        raise TypeError(f"{type(self).__name__} does not define paired_variance()")
 
     def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The ends of an interval about a value, within the `value_range`."""

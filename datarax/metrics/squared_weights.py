@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 
@@ -15,6 +15,13 @@ from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.statistics.class_counts import ConfusionCounts
 from datarax.statistics.weighted_total import WeightedTotal
+
+
+class SummedSquares(NamedTuple):
+    """Squared weights of positives and of negatives, each (1,)."""
+
+    of_positives: DoubleFloat
+    of_negatives: DoubleFloat
 
 
 class SquaredWeights(Metric):
@@ -59,6 +66,11 @@ class SquaredWeights(Metric):
         """Of the examples of all other classes, (C,)."""
         _, fp, _, tn = self._cells
         return fp + tn
+
+    def summed(self) -> "SummedSquares":
+        """Over all classes, whose examples are examples of one binary task."""
+        positives, negatives = self.of_positives, self.of_negatives
+        return SummedSquares(*(x.sum().reshape(1) for x in (positives, negatives)))
 
     @property
     def _cells(self) -> list[DoubleFloat]:

@@ -1,5 +1,7 @@
 """A 64-bit hash of numbers. Equal numbers have equal hashes, whatever their dtypes."""
 
+import math
+
 import jax
 
 from datarax._checks import is_integer
@@ -33,6 +35,19 @@ def mixed(x: jax.Array) -> jax.Array:
     x = (x ^ (x >> 16)) * xp.uint32(0x9E3779B1)
     x = (x ^ (x >> 15)) * xp.uint32(0x85EBCA77)
     return x ^ (x >> 16)
+
+
+def bits_of_rows(x: jax.Array) -> jax.Array:
+    """A hash of each row of an array: the sum of its bits, each times an odd number."""
+    if is_integer(x):
+        bits = x.astype(xp.uint32)
+    else:
+        bits = lax.bitcast_convert_type(x.astype(xp.float32), xp.uint32)
+    # Odd factors are invertible modulo 2**32, so each element changes the sum; they differ, so that
+    # the order of the elements matters.
+    bits = bits.reshape(len(x), math.prod(x.shape[1:]))
+    factors = mixed(xp.arange(bits.shape[1], dtype=xp.uint32)) | xp.uint32(1)
+    return xp.sum(bits * factors[None], 1, dtype=xp.uint32)
 
 
 def _bits_of_value(x: jax.Array) -> Words:

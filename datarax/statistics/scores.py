@@ -20,7 +20,7 @@ from datarax.numerics.sums import run_sums, suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.batches import check_task, examples, is_class
 from datarax.statistics.buffer import KeepsRows, Rows
-from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
+from datarax.statistics.invalid_counts import CountsInvalid, Invalid, InvalidCounts
 from datarax.statistics.score_kinds import ScoreKind
 
 
@@ -150,6 +150,19 @@ class Scores(CountsInvalid):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the scores are not floats, or the labels are not integers.
         """
+        invalid, *parts = self.checked(preds, target, weights)
+        if self.pooled:  # JAX does not join a sharded axis with another one
+            parts = replicated(parts)
+        added = self.plus_rows(*(x.reshape(-1, self.size) for x in parts))
+        return self.with_batch(invalid, **added)
+
+    def checked(
+        self, preds: ArrayLike, target: ArrayLike, weights: Weights
+    ) -> tuple[Invalid, jax.Array, jax.Array, jax.Array]:
+        """What a batch holds that cannot be used, and its scores, by class as they are stored.
+
+        With each score are whether it is of a positive, and its weight.
+        """
         given = numeric(preds, "preds")
         if is_integer(given):
             raise MetricTypeError(f"preds has dtype {given.dtype}; expected scores, as floats")
@@ -170,11 +183,7 @@ class Scores(CountsInvalid):
             # Each class against the rest: its positives are the examples with its label.
             target = is_class(target, self.num_classes)
             w = xp.broadcast_to(w[..., None], scores.shape)
-        parts = scores, target, w
-        if self.pooled:  # JAX does not join a sharded axis with another one
-            parts = replicated(parts)
-        added = self.plus_rows(*(x.reshape(-1, self.size) for x in parts))
-        return self.with_batch(invalid, **added)
+        return invalid, scores, target, w
 
     def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         """The children, with a checked batch stored.
@@ -191,9 +200,14 @@ class Scores(CountsInvalid):
         raise TypeError(f"{type(self).__name__} does not define groups()")
 
     @computed_once
+    def stored_groups(self) -> Groups:
+        """The groups, of scores as they are stored."""
+        return self.groups()
+
+    @computed_once
     def scaled_groups(self) -> Groups:
         """The groups; with `from_logits`, of probabilities."""
-        groups = self.groups()
+        groups = self.stored_groups()
         if not self.from_logits:
             return groups
         return groups._replace(lowest=special.expit(groups.lowest))

@@ -12,26 +12,23 @@ import numpy as np
 from datarax._checks import (
     as_float,
     checked_confidence,
-    integers,
-    is_integer,
     positive_int,
     python_int,
 )
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
-from datarax._xp import lax, xp
+from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.replication import axes_of
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
-from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call, is_call, taken_from
+from datarax.metrics.call import is_call, taken_from
 from datarax.metrics.reading import Reading, flat_items, is_wide
 from datarax.metrics.row_updates import counted_rows, rows_of
-from datarax.numerics.exact import Exact
-from datarax.numerics.hashing import hashed, mixed
+from datarax.numerics.hashing import mixed
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.row_sample import INDEX, row_keys
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.wrapper import (
     WithArgument,
@@ -77,9 +74,6 @@ def thresholds() -> tuple[int, ...]:
     # The mean is the sum of the probabilities of "at least k". Rounding is corrected at k = 1.
     steps[0] += sum(_STEPS - x for x in steps) - _STEPS
     return tuple(steps)
-
-
-INDEX = "index"
 
 
 class Resampled(WithArgument):
@@ -152,45 +146,15 @@ class Resampled(WithArgument):
         rows = rows_of(calls)
         counted = xp.stack([counted_rows(call, rows) for call in several]).any(0)
         seen = self.seen
+        contents = () if index is not None else jax.tree.leaves([x.unweighted for x in several])
+        keys = row_keys(index, counted, seen.exact, contents, axes_of((calls, self)))
         if index is None:
-            keys = self._own_keys(several, counted)
             seen = seen.update(xp.sum(counted, dtype=xp.int32))
-        else:
-            index = integers(index, INDEX, "integer ids")
-            if index.shape != (rows,):
-                raise MetricInputError(
-                    f"{INDEX} of shape {index.shape} for {rows} rows; expected the global id of "
-                    f"each row, of shape ({rows},)"
-                )
-            # Of the id alone, so that neither the batch nor the device changes a draw.
-            left, right = hashed(replicated(index))
-            keys = left ^ right
         counts = poisson_counts(keys, self.replicas, self.seed)
         counts = xp.where(counted[:, None], counts.astype(xp.int32), 0)
         # What cannot be used is known of the data, and need not be of each replica.
         target = Target(xp.zeros(rows, xp.uint32), 1, counts, counts_invalid=False)
         return calls, target, seen
-
-    def _own_keys(self, calls: list[Call], counted: jax.Array) -> jax.Array:
-        """A key for each row: a hash of how many rows came before it, and of what it holds.
-
-        Equal rows count independently, because they come one after the other. Rows that come at
-        the same time on several devices, or in states that are merged later, differ in what they
-        hold. Rows of weight zero, such as padding, do not change the keys of the others.
-        """
-        rows = counted.size
-        # Rows are numbered modulo 2**32: the key is a hash, so it need not be unique.
-        seen = self.seen.exact
-        low = seen.low if isinstance(seen, Exact) else seen.astype(xp.uint32)
-        keys = mixed(low.astype(xp.uint32) + xp.cumsum(counted, dtype=xp.uint32))
-        # Inside `shard_map`, all devices start at the same number.
-        for axis in sorted(axes_of((calls, self))):
-            keys = mixed(keys + lax.axis_index(axis).astype(xp.uint32))
-        for x in jax.tree.leaves([call.unweighted for call in calls]):
-            x = replicated(xp.asarray(x))
-            if x.ndim and x.shape[0] == rows:
-                keys = mixed(keys ^ _bits(x))
-        return keys
 
 
 class Bootstrap(Resampled):
@@ -323,16 +287,3 @@ def _deviation(value: jax.Array, x: jax.Array) -> jax.Array:
     squares = xp.sum(xp.where(some, (x - mean[None]) ** 2, 0), 0)
     deviation = xp.sqrt(squares / xp.maximum(n - 1, 1))
     return xp.where(xp.isnan(value) | (n < 2), xp.nan, deviation)
-
-
-def _bits(x: jax.Array) -> jax.Array:
-    """A hash of each row of an array: the sum of its bits, each times an odd number."""
-    if is_integer(x):
-        bits = x.astype(xp.uint32)
-    else:
-        bits = lax.bitcast_convert_type(x.astype(xp.float32), xp.uint32)
-    # Odd factors are invertible modulo 2**32, so each element changes the sum; they differ, so that
-    # the order of the elements matters.
-    bits = bits.reshape(len(x), math.prod(x.shape[1:]))
-    factors = mixed(xp.arange(bits.shape[1], dtype=xp.uint32)) | xp.uint32(1)
-    return xp.sum(bits * factors[None], 1, dtype=xp.uint32)

@@ -23,7 +23,8 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.invalid_counts import sum_of_counts
-from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
+from datarax.statistics.row_sample import INDEX
+from datarax.wrappers.bootstrap import Resampled, as_floats
 from datarax.wrappers.clusters import (
     CLUSTER,
     check_argument_is_free,
@@ -64,27 +65,38 @@ class Compare(Resampled):
     With `clusters`, `update` also takes `cluster`, and the sum is over clusters of the sums of
     their rows, as for `Interval`.
 
+    The difference of two `AUROC`, `Gini` or `AveragePrecision` has the standard error of DeLong, or
+    of the delta method, for paired areas. The bins of each model give what a row adds to its area.
+    How these vary together, a random sample of rows with the scores of both models shows, in
+    64 KiB for each model: while the rows fit, all of them (6,000 of a binary task, some 1,300 of
+    ten classes). It holds more of what is rare, such as rows on which the models differ. Beyond
+    that, the standard error of a binary task deviates by about 2 %, of ten classes by 4 to 7 %; by
+    15 % where the areas are above 0.998, as a few rows decide there. `index` is optional: with it,
+    the sample does not depend on the mesh or the batches.
+
     For two models that are right or wrong, see also `datarax.metrics.McNemar`.
 
     Args:
         metric: a metric or a collection, without data; for "formula" a ratio of two sums, as for
-            `Interval`.
+            `Interval`, or an `AUROC`, `Gini` or `AveragePrecision`.
         replicas: how many copies of each, at least 2. An interval of 95 % needs 200 or more.
         seed: of the random counts.
         confidence: the probability with which the interval covers the true difference.
-        method: "bootstrap", or "formula" for means, ratios and proportions.
+        method: "bootstrap", or "formula" for means, ratios, proportions and areas.
         clusters: for "formula", how many cells the table of clusters has; None if rows are
             independent.
 
     Raises:
         MetricInputError: the metric has data; or is an extreme, as for `Bootstrap`; or is no ratio
-            of two sums, for "formula"; or an argument is out of its range, or is one of the other
-            method; or, by `update`, `cluster` is left out or has another shape.
+            of two sums and no area, for "formula"; or an argument is out of its range, or is one of
+            the other method; or, by `update`, `cluster` is left out or has another shape.
         MetricTypeError: `metric` is not a metric.
 
     References:
         E. Miller (2024), Adding error bars to evals, https://arxiv.org/abs/2411.00640, on paired
         differences and clusters.
+        E. R. DeLong et al. (1988), Comparing the areas under two or more correlated receiver
+        operating characteristic curves, https://doi.org/10.2307/2531595.
 
     Example:
         >>> import jax.numpy as jnp
@@ -110,7 +122,9 @@ class Compare(Resampled):
     other: Metric = state()
     other_stack: Stack = state()
     paired: PairedRatios = state()
-    """For "formula": how far the difference varies."""
+    """For "formula" of a ratio: how far the difference varies."""
+    sampled: Metric = state()
+    """For "formula" of an area: the rows from which it follows."""
 
     def __init__(
         self,
@@ -147,13 +161,18 @@ class Compare(Resampled):
             )
         self.replicas, self.seed = replicas, seed
         ratio = jax.eval_shape(lambda: metric.as_ratio())
-        if ratio is None:
+        sampled: PyTree = None if ratio is not None else metric.paired_sample()
+        if ratio is None and (sampled is None or self.clusters is not None):
             raise MetricInputError(
                 f'Compare: method="formula" needs a ratio of two sums, and {metric!r} is none. '
                 f"Expected a mean, or a ratio of counts that is binary, or has "
-                f'average="micro" or None; for other metrics there is method="bootstrap", and the '
+                f'average="micro" or None; or, without clusters, AUROC, Gini or AveragePrecision, '
+                f'of up to some 60 classes; for other metrics there is method="bootstrap", and the '
                 f"members of a collection are compared one by one"
             )
+        if ratio is None:
+            self.sampled = sampled
+            return
         if self.clusters is not None:
             check_argument_is_free(metric, "Compare")
         self.paired = PairedRatios(ratio[0].shape, self.clusters)
@@ -165,9 +184,13 @@ class Compare(Resampled):
 
     @property
     def own(self) -> str | None:
-        if self.method == "bootstrap":
+        if self.method == "bootstrap" or self._is_sampled:
             return INDEX
         return None if self.clusters is None else CLUSTER
+
+    @property
+    def _is_sampled(self) -> bool:
+        return "sampled" in self.children()
 
     def with_metric(self, metric: Metric) -> Self:
         # The arrays of `other`, with the configuration that is now that of both.
@@ -186,6 +209,12 @@ class Compare(Resampled):
         twice = [name for name in given if name not in names and name[-2:] in ("_a", "_b")]
         if not any(route.takes_all for route in routes):
             self._check_pairs(twice, given, names)
+        if self._is_sampled and any(name[:-2] != "preds" for name in twice):
+            raise MetricInputError(
+                f"Compare({type(self.metric).__name__}).update got {', '.join(given)}; expected "
+                f'preds_a and preds_b, and all else once: method="formula" compares the scores of '
+                f"two models on the same rows"
+            )
         shared = {name: x for name, x in given.items() if name not in twice}
         calls = {}
         for model in _MODELS:
@@ -269,6 +298,13 @@ class Compare(Resampled):
 
     def _with_sums(self, calls: PyTree) -> Self:
         """The update of "formula"."""
+        if self._is_sampled:
+            with in_update(checks="none"):  # the metrics check the values
+                both = with_argument(calls["a"], "preds_b", calls["b"].by_name[1]["preds"])
+                sampled = self.sampled.apply(both)
+            calls = taken_from(calls, INDEX)[1]
+            metric, other = self.metric.apply(calls["a"]), self.other.apply(calls["b"])
+            return self.with_parts({"metric": metric, "other": other, "sampled": sampled})
         paired = self.paired
         if self.clusters is None:
             paired = paired.plus(self._terms(calls, self.metric.emptied()))
@@ -319,7 +355,10 @@ class Compare(Resampled):
 
     def _tested(self, difference: jax.Array) -> dict[str, jax.Array]:
         """The difference, its interval, and the probability of a greater one by chance."""
-        error = self.paired.std_error(scaled_ratio(self.metric), scaled_ratio(self.other))
+        if self._is_sampled:
+            error = xp.sqrt(self.metric.paired_variance(self.other, self.sampled))
+        else:
+            error = self.paired.std_error(scaled_ratio(self.metric), scaled_ratio(self.other))
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
         least, greatest = self.metric.value_range
         widest = greatest - least

@@ -66,6 +66,14 @@ def two_values_with_clusters(rng: np.random.Generator, size: int) -> Batch:
     return {**two_values(rng, size), "cluster": rng.integers(0, 12, size).astype(np.int32)}
 
 
+def two_scores(rng: np.random.Generator, size: int) -> Batch:
+    """The scores of two models, with the global id of each row."""
+    a, b = (rng.dirichlet(np.ones(CLASSES), size).astype(np.float32) for _ in range(2))
+    return {"preds_a": a, "preds_b": b, "target": labels(rng, size)["target"]} | {
+        "index": indexed(rng, size)["index"]
+    }
+
+
 def outputs(rng: np.random.Generator, size: int) -> Batch:
     """What a step gives a collection."""
     return {**labels(rng, size), "loss": rng.normal(3, 1, size).astype(np.float32)}
@@ -141,6 +149,11 @@ WRAPPED = [
         "Compare of clusters",
         lambda: datarax.Compare(metrics.Mean(), method="formula", clusters=8),
         two_values_with_clusters,
+    ),
+    Entry(
+        "Compare of areas",
+        lambda: datarax.Compare(metrics.AUROC(num_classes=CLASSES, bits=10), method="formula"),
+        two_scores,
     ),
     Entry("Decayed", lambda: datarax.Decayed(metrics.Mean(), half_life=2), values),
     Entry("Interval", lambda: datarax.Interval(metrics.Mean()), values),

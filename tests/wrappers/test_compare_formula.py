@@ -153,7 +153,7 @@ def test_without_data_spread_or_pairs():
 
 def test_what_is_refused():
     with pytest.raises(datarax.MetricInputError, match="ratio of two sums"):
-        Compare(metrics.AUROC(), method="formula")
+        Compare(metrics.LogAUC(), method="formula")
     with pytest.raises(datarax.MetricInputError, match="draws no replicas"):
         Compare(metrics.Mean(), method="formula", replicas=100)
     with pytest.raises(datarax.MetricInputError, match='needs method="formula"'):

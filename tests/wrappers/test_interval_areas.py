@@ -86,10 +86,10 @@ def test_it_covers(rng):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Interval(metrics.AUROC(num_classes=3)),
+        lambda: Interval(metrics.AUROC(num_classes=3, multi_class="ovo")),
         lambda: Interval(metrics.AUROC(max_fpr=0.5)),
         lambda: Interval(metrics.AUROC(), clusters=8),
-        lambda: Interval(metrics.AveragePrecision(num_classes=3)),
+        lambda: Interval(metrics.AveragePrecision(num_classes=3), clusters=8),
         lambda: Interval(metrics.LogAUC()),
     ],
 )

@@ -14,6 +14,14 @@ from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
+from datarax.metrics.curves.area_variance import (
+    Influences,
+    SampledScores,
+    gains_of_rows,
+    pooled_gains_of_rows,
+    squared_weights_of,
+    variance_by_influence,
+)
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
 from datarax.metrics.reading import Bounds
 from datarax.metrics.squared_weights import SquaredWeights
@@ -22,7 +30,6 @@ from datarax.numerics.float_grid import default_bits
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.numerics.special import x_minus_log1p
 from datarax.statistics.adaptive_bins import AdaptiveBins
-from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.scores import LOG_ODDS_OCTAVES, Groups, ScoreBuffer, Scores, sums_above
 
 
@@ -164,19 +171,67 @@ class AreaMetric(ScoreMetric):
     def _areas(self) -> DoubleFloat:
         return self.areas(self.groups())
 
-    def _class_weights(self) -> SquaredWeights | None:
-        """The `squared_weights` of a metric whose variance is a sum over both classes."""
-        # The values of classes depend on each other, so an average of them has no formula.
-        if not (self.is_binary or self.average is None):
+    @property
+    def has_influences(self) -> bool:
+        """True if `influences` is defined, and with it the variance."""
+        return False
+
+    def influences(self) -> Influences:
+        """What the area of each class gains by an example of each group."""
+        raise TypeError(f"{type(self).__name__} does not define influences()")
+
+    def squared_weights(self) -> SquaredWeights | SampledScores | None:
+        if self.is_binary or self.average is None:
+            return squared_weights_of(self.statistic) if self.has_influences else None
+        # The areas of classes depend on each other, which only rows with all their scores show.
+        return self._sample(1)
+
+    def paired_sample(self) -> SampledScores | None:
+        return self._sample(2)
+
+    def _sample(self, models: int) -> SampledScores | None:
+        if not self.has_influences:
             return None
-        # Only the targets matter; of logits, any score is one.
-        counts = ClassCounts(
-            num_classes=self.num_classes,
-            num_labels=self.num_labels,
-            ignore_index=self.ignore_index,
-            from_logits=self.num_classes is None,
-        )
-        return SquaredWeights(counts)
+        sampled = SampledScores(self.statistic, models)
+        return sampled if sampled.sample.is_large_enough else None
+
+    def sampling_variance(self, squares: PyTree) -> jax.Array:
+        if isinstance(squares, SquaredWeights):
+            variance = variance_by_influence(self.groups(), self.influences(), squares)
+            return self.by_task(variance)
+        gains, beside = self._gains(squares, 0)
+        return _variance_of(squares, gains) + beside
+
+    def paired_variance(self, other: PyTree, sampled: PyTree) -> jax.Array:
+        (a, beside_a), (b, beside_b) = self._gains(sampled, 0), other._gains(sampled, 1)
+        variance = _variance_of(sampled, b - a) + beside_a + beside_b
+        return self.by_task(variance) if variance.ndim else variance
+
+    def _gains(self, sampled: SampledScores, model: int) -> tuple[jax.Array, jax.Array]:
+        """What each sampled row adds to the value, with a last axis of rows; and the variance of
+        the value that they do not show."""
+        rows, groups = sampled.sample.sampled(), self.statistic.stored_groups()
+        given = groups, self.influences(), sampled.of_model(model), rows, model
+        if self.is_pooled:
+            gains = pooled_gains_of_rows(*given)
+            return gains, xp.zeros((), gains.dtype)
+        gains, beside = gains_of_rows(*given)
+        if self.is_binary or self.average is None:
+            return gains, beside
+        area, positives = self._areas()[1].to_float(), groups.total_positives.to_float()[:, 0]
+        is_used = ~xp.isnan(area)
+        share = xp.ones_like(area) if self.average == "macro" else positives
+        share = xp.where(is_used, share, 0)
+        total = xp.sum(share)
+        share = share / total
+        gains = xp.sum(xp.where(is_used[:, None], share[:, None] * gains, 0), 0)
+        if self.average == "weighted":
+            # A positive also gives weight to the area of its class.
+            excess = xp.where(is_used, area - xp.sum(xp.where(is_used, share * area, 0)), 0)
+            weight = rows.weights * groups.scale / total
+            added = xp.where(rows.positive, weight[None] * excess[:, None], 0)
+            gains = gains + xp.sum(added, 0)
+        return gains, xp.sum(xp.where(is_used, share * share * beside, 0))
 
     def _averaged(self, area: DoubleFloat) -> jax.Array:
         # A rounding error must not put a perfect value above 1.
@@ -215,31 +270,14 @@ def _total_pairs(groups: Groups) -> DoubleFloat:
     return (groups.total_positives * groups.total_negatives).reshape(1, -1)
 
 
-def _variance_by_influence(
-    groups: Groups, of_positives: DoubleFloat, of_negatives: DoubleFloat, squares: SquaredWeights
-) -> jax.Array:
-    """The variance of an area from the influence of an example of each group, of shape (size,).
-
-    The influence of an example is what the area gains per share of the weight of its class; over
-    all data, the influences add up to 0. With m examples of a class, its part of the variance is
-    `mean(influence**2) / (m - 1)`. Weighted examples count as `(sum w)**2 / sum w**2` (Kish), which
-    is exact where weights do not depend on scores. NaN for fewer than 2 examples of a class.
-    """
-    total, single = DoubleFloat.of(xp.zeros(groups.scale.shape, groups.scale.dtype)), False
-    for x, whole, influence, squared in (
-        (groups.positives, groups.total_positives, of_positives, squares.of_positives),
-        (groups.negatives, groups.total_negatives, of_negatives, squares.of_negatives),
-    ):
-        whole = whole[:, 0]
-        mean_square = (x * influence * influence).sum((-1,)) / whole
-        weight = whole / DoubleFloat.of(groups.scale)
-        m = weight * weight / squared
-        total, single = total + mean_square / (m - 1), single | ~(m.to_float() > 1.5)
-    return nan_where(single, total.to_float())
+def _variance_of(sampled: SampledScores, gains: jax.Array) -> jax.Array:
+    """The sum over all rows of the squares of what they add, from that over the sample."""
+    stands_for = sampled.sample.sampled().stands_for
+    return xp.sum(gains * gains * xp.broadcast_to(stands_for, gains.shape), -1)
 
 
-def _delong_variance(groups: Groups, squares: SquaredWeights) -> jax.Array:
-    """The variance of the area under the ROC curve by DeLong, of shape (size,).
+def _delong_influences(groups: Groups) -> Influences:
+    """Those of the area under the ROC curve, from which the variance is that of DeLong.
 
     With V(x) the share of the negatives below a positive, and of the positives above a negative,
     where ties count half, it is `var(V of positives) / m + var(V of negatives) / n`, of m positives
@@ -251,7 +289,7 @@ def _delong_variance(groups: Groups, squares: SquaredWeights) -> jax.Array:
     area = _ordered_pairs(groups)[1].reshape(-1, 1) / (all_p * all_n)
     of_positives = (below + n * 0.5) / all_n - area
     of_negatives = (groups.positives_above + p * 0.5) / all_p - area
-    return _variance_by_influence(groups, of_positives, of_negatives, squares)
+    return Influences(of_positives, of_negatives)
 
 
 class AUROC(AreaMetric):
@@ -349,13 +387,12 @@ class AUROC(AreaMetric):
 
     variance_method = "delong"
 
-    def squared_weights(self) -> SquaredWeights | None:
-        if self.max_fpr not in (None, 1) or isinstance(self.statistic, ScoreTable):
-            return None
-        return self._class_weights()
+    @property
+    def has_influences(self) -> bool:
+        return self.max_fpr in (None, 1) and not isinstance(self.statistic, ScoreTable)
 
-    def sampling_variance(self, squares: PyTree) -> jax.Array:
-        return self.by_task(_delong_variance(self.groups(), squares))
+    def influences(self) -> Influences:
+        return _delong_influences(self.groups())
 
 
 class Gini(AreaMetric):
@@ -382,11 +419,12 @@ class Gini(AreaMetric):
 
     variance_method = "delong"
 
-    def squared_weights(self) -> SquaredWeights | None:
-        return self._class_weights()
+    @property
+    def has_influences(self) -> bool:
+        return True
 
-    def sampling_variance(self, squares: PyTree) -> jax.Array:
-        return self.by_task(_delong_variance(self.groups(), squares) * 4)
+    def influences(self) -> Influences:
+        return _delong_influences(self.groups()) * 2
 
 
 class AveragePrecision(AreaMetric):
@@ -408,11 +446,12 @@ class AveragePrecision(AreaMetric):
         0.8333
     """
 
-    def squared_weights(self) -> SquaredWeights | None:
-        return self._class_weights()
+    @property
+    def has_influences(self) -> bool:
+        return True
 
-    def sampling_variance(self, squares: PyTree) -> jax.Array:
-        """The variance by the influence of each example.
+    def influences(self) -> Influences:
+        """What each example adds.
 
         With T and F the positives and negatives that score at least as high as a positive i, its
         precision is T / (T + F). Another positive j adds its own precision, and raises that of each
@@ -436,7 +475,7 @@ class AveragePrecision(AreaMetric):
         of_negatives = up_to(p * found / safe / safe) * -1
         # Per share of the weight of the negatives.
         of_negatives = of_negatives * all_n / all_p
-        return self.by_task(_variance_by_influence(groups, of_positives, of_negatives, squares))
+        return Influences(of_positives, of_negatives)
 
     def areas(self, groups: Groups) -> DoubleFloat:
         p, n = groups.positives.to_float(), groups.negatives.to_float()

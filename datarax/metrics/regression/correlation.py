@@ -13,6 +13,19 @@ from datarax.statistics.cross_moments import CrossMoments
 from datarax.statistics.loss_total import LossTotal
 
 
+def fisher_ends(value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The ends of an interval about a correlation, within -1 and 1.
+
+    It is symmetric on the scale of Fisher's transform, the inverse of tanh.
+    """
+    inside = xp.abs(value) < 1
+    x = xp.where(inside, value, 0)
+    middle, half = xp.arctanh(x), margin / (1 - x * x)
+    outside = nan_where(xp.isnan(margin), value)
+    lower, upper = xp.tanh(middle - half), xp.tanh(middle + half)
+    return xp.where(inside, lower, outside), xp.where(inside, upper, outside)
+
+
 class CorrelationMetric(PerOutput):
     """A metric that is computed from `CrossMoments`; in a `Collection`, such metrics share one."""
 
@@ -27,13 +40,7 @@ class CorrelationMetric(PerOutput):
         return FourthMoments(shape=self.example_shape) if self.is_by_output else None
 
     def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """By Fisher's transform, on whose scale the interval is symmetric: within -1 and 1."""
-        inside = xp.abs(value) < 1
-        x = xp.where(inside, value, 0)
-        middle, half = xp.arctanh(x), margin / (1 - x * x)
-        outside = nan_where(xp.isnan(margin), value)
-        lower, upper = xp.tanh(middle - half), xp.tanh(middle + half)
-        return xp.where(inside, lower, outside), xp.where(inside, upper, outside)
+        return fisher_ends(value, margin)
 
 
 class PearsonCorrCoef(CorrelationMetric):

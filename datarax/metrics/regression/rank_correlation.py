@@ -1,6 +1,5 @@
 """Rank correlations: how well the order of the predictions agrees with that of the targets."""
 
-from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, Self
 
 import jax
@@ -17,7 +16,9 @@ from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
 from datarax.metrics.reading import Bounds
+from datarax.metrics.regression.correlation import fisher_ends
 from datarax.metrics.regression.per_output import RegressionMetric
+from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
 from datarax.numerics.limbs import as_double
@@ -182,10 +183,10 @@ def mean_ranks(x: jax.Array, w: jax.Array) -> jax.Array:
     return at(xp.zeros_like(rank))[order].set(rank)
 
 
-def order_agreement_sums(
+def order_agreement(
     x: jax.Array, y: jax.Array, w: jax.Array, filled: jax.Array
-) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
-    """Three sums over all pairs (i, j): of `w_i w_j a b`, of `w_i w_j |a|`, and of `w_i w_j |b|`.
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """For each value i, three sums over all j: of `w_j a b`, of `w_j |a|`, and of `w_j |b|`.
 
     `a` is the sign of `x_i - x_j`, and `b` the sign of `y_i - y_j`. All arrays are (N,), and only
     the first `filled` values have a weight. The sums are exact for up to 2**24 values of weight
@@ -193,70 +194,67 @@ def order_agreement_sums(
     time grows with `filled * N`; on the host with `N * log(N)`.
     """
     if on_host(x, y, w, filled):
-        return _order_agreement_on_host(x[:filled], y[:filled], w[:filled].astype(np.float64))
+        sums = _order_agreement_on_host(x[:filled], y[:filled], w[:filled].astype(np.float64))
+        return tuple(np.pad(each, (0, x.size - each.size)) for each in sums)  # type: ignore
     size = x.size
     block = min(_BLOCK, size)
     # Padding has weight zero, so its pairs add nothing.
     x, y, w = (xp.pad(v, (0, -size % block)) for v in (x, y, w))
 
-    def add_block(i: jax.Array, sums: tuple[DoubleFloat, ...]) -> tuple[DoubleFloat, ...]:
-        rows_x, rows_y, rows_w = (lax.dynamic_slice_in_dim(v, i * block, block) for v in (x, y, w))
+    def add_block(i: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        rows_x, rows_y = (lax.dynamic_slice_in_dim(v, i * block, block) for v in (x, y))
         a, b = _difference_signs(rows_x, x), _difference_signs(rows_y, y)
         # The sum of a row is exact without weights: a whole number of at most 2**24.
         by_row = [xp.sum(part * w[None, :], -1) for part in (a * b, xp.abs(a), xp.abs(b))]
         return tuple(
-            total + sum_floats(rows_w * row, (0,)) for total, row in zip(sums, by_row, strict=True)
+            lax.dynamic_update_slice_in_dim(all_rows, row, i * block, 0)
+            for all_rows, row in zip(sums, by_row, strict=True)
         )
 
-    zero = DoubleFloat.of(xp.zeros((), x.dtype))
     blocks = (filled + (block - 1)) // block
-    agreeing, x_different, y_different = lax.fori_loop(
-        xp.int32(0), blocks, add_block, (zero, zero, zero)
-    )
+    nothing = xp.zeros_like(w)
+    sums = lax.fori_loop(xp.int32(0), blocks, add_block, (nothing, nothing, nothing))
+    agreeing, x_different, y_different = (each[:size] for each in sums)
     return agreeing, x_different, y_different
 
 
-def _order_agreement_on_host(
-    x: PyTree, y: PyTree, w: PyTree
-) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
-    """`order_agreement_sums` in NumPy, by merge sort. W. R. Knight (1966), see `KendallTau`."""
+def _order_agreement_on_host(x: PyTree, y: PyTree, w: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+    """`order_agreement` in NumPy, by merge sort. W. R. Knight (1966), see `KendallTau`."""
 
     def different(values: PyTree) -> PyTree:
-        # Each group of equal values makes pairs with all lower groups.
-        order = np.argsort(values, kind="stable")
-        starts = np.flatnonzero(np.diff(values[order], prepend=np.nan) != 0)
-        groups = np.add.reduceat(w[order], starts) if starts.size else w
-        return np.sum(groups[1:] * np.cumsum(groups)[:-1])
+        groups = np.unique(values, return_inverse=True)[1]
+        return np.sum(w) - np.bincount(groups, w)[groups] if len(w) else w
 
     # In ascending order of x, a pair is discordant if y descends. Of equal x, y ascends: no pair of
     # these counts. Concordant pairs are the discordant ones of -y.
-    concordant, discordant = (_descents(z[order], w[order]) for z, order in _both_orders(x, y))
-    sums = concordant - discordant, different(x), different(y)
-    return tuple(DoubleFloat.of(2 * np.asarray(each, np.float64)) for each in sums)  # type: ignore
-
-
-def _both_orders(x: PyTree, y: PyTree) -> Iterator[tuple[PyTree, PyTree]]:
-    """`-y` and `y`, each with the order of ascending `x`, and where these are equal of itself."""
-    for z in (-y, y):
-        yield z, np.lexsort((z, x))
+    concordant, discordant = np.zeros((2, len(w)))
+    for z, sums in ((-y, concordant), (y, discordant)):
+        order = np.lexsort((z, x))
+        sums[order] = _descents(z[order], w[order])
+    return concordant - discordant, different(x), different(y)
 
 
 def _descents(y: PyTree, w: PyTree) -> PyTree:
-    """The sum of `w_i * w_j` over the pairs i < j with `y_i > y_j`, by merge sort, in NumPy."""
-    levels = max(len(y) - 1, 0).bit_length()
-    padding = 0, (1 << levels) - len(y)  # of weight zero
+    """For each i, the sum of `w_j` over the j with which it descends, by merge sort, in NumPy.
+
+    So `y_i > y_j` with i < j, or `y_j > y_i` with j < i.
+    """
+    size, levels = len(y), max(len(y) - 1, 0).bit_length()
+    padding = 0, (1 << levels) - size  # of weight zero
     # The greatest first. Of equal ones in two halves, that of the second half comes first.
     key, w = np.pad(-2 * np.unique(y, return_inverse=True)[1], padding), np.pad(w, padding)
-    total = np.zeros(())
+    index, sums = np.arange(len(w)), np.zeros(len(w))
     for level in range(levels):
-        key, w = (v.reshape(-1, 2 << level) for v in (key, w))
+        parts = [v.reshape(-1, 2 << level) for v in (key, w, sums, index)]
         is_first = np.arange(2 << level) < 1 << level
-        order = np.argsort(key + is_first, -1, kind="stable")
-        key, w = (np.take_along_axis(v, order, -1) for v in (key, w))
+        order = np.argsort(parts[0] + is_first, -1, kind="stable")
+        key, w, sums, index = (np.take_along_axis(v, order, -1) for v in parts)
         is_first = is_first[order]
         greater = np.cumsum(np.where(is_first, w, 0), -1)
-        total += np.sum(np.where(is_first, 0, greater * w))
-    return total
+        second = np.where(is_first, 0, w)
+        less = np.sum(second, -1, keepdims=True) - np.cumsum(second, -1)
+        sums = sums + np.where(is_first, less, greater)
+    return sums.reshape(-1)[np.argsort(index, None)][:size]
 
 
 def _difference_signs(rows: jax.Array, columns: jax.Array) -> jax.Array:
@@ -341,6 +339,13 @@ class RankCorrelation(RegressionMetric):
     def __post_init__(self) -> None:
         self.statistic = PairBuffer.from_fields(self)
 
+    def squared_weights(self) -> SquaredTotal | None:
+        # The variance follows from the rows that are kept; this checks that they are observations.
+        return SquaredTotal()
+
+    def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return fisher_ends(value, margin)
+
     def columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Dense ranks of predictions and targets, and weights scaled by a power of two.
 
@@ -404,6 +409,33 @@ class SpearmanCorrCoef(RankCorrelation):
     def compute(self) -> PyTree:
         return self._of_pairs() if self.bits is None else self._of_bins()[1]
 
+    def squared_weights(self) -> SquaredTotal | None:
+        return super().squared_weights() if self.bits is None else None
+
+    def sampling_variance(self, squares: SquaredTotal) -> jax.Array:
+        preds, target, w = self.columns()
+        total = xp.sum(w)
+        u, v = (mean_ranks(x, w) / total for x in (preds, target))
+        share = w / total
+
+        def above(x: jax.Array, values: jax.Array) -> jax.Array:
+            """The sum of values over the rows above each, where ties count half."""
+            below = mean_ranks(x, share * values)
+            return xp.sum(share * values) - below
+
+        # The value is a / sqrt(b c), of the central moments of both ranks. A row adds to each its
+        # own term, and raises the ranks of all rows above it.
+        moments = [xp.sum(share * product) for product in (u * v, u * u, v * v)]
+        b, c = moments[1] - 0.25, moments[2] - 0.25
+        of_a = u * v + above(preds, v) + above(target, u) - 3 * moments[0]
+        of_b = u * u + 2 * above(preds, u) - 3 * moments[1]
+        of_c = v * v + 2 * above(target, v) - 3 * moments[2]
+        influence = of_a / xp.sqrt(b * c) - self.value_and_bounds()[0] / 2 * (of_b / b + of_c / c)
+        # Where all rows have one order, only rounding is left.
+        rounding = 64 * float(xp.finfo(influence.dtype).eps)
+        none = xp.max(xp.where(share > 0, xp.abs(influence), 0)) < rounding
+        return _variance(share, xp.where(none, 0, influence))
+
     @computed_once
     def _of_bins(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         return rank_correlation_of_bins(*self.statistic.table())
@@ -445,8 +477,30 @@ class KendallTau(RankCorrelation):
         0.6667
     """
 
-    def compute(self) -> PyTree:
+    @computed_once
+    def _sums(self) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[DoubleFloat, ...]]:
+        """The weights, the sums of `order_agreement`, and their weighted sums."""
         preds, target, w = self.columns()
+        by_row = order_agreement(preds, target, w, self.statistic.filled)
+        return w, by_row, tuple(sum_floats(w * x, (0,)) for x in by_row)
+
+    def compute(self) -> PyTree:
         # tau-b. All three sums count each pair twice, which cancels.
-        sums = order_agreement_sums(preds, target, w, self.statistic.filled)
-        return correlation_coefficient(*(each.to_float() for each in sums))
+        return correlation_coefficient(*(each.to_float() for each in self._sums()[2]))
+
+    def sampling_variance(self, squares: SquaredTotal) -> jax.Array:
+        w, by_row, sums = self._sums()
+        total = xp.sum(w)
+        agreeing, *different = (x / total for x in by_row)
+        s, x, y = (each.to_float() / total / total for each in sums)
+        value = s / xp.sqrt(x * y)
+        of_pairs = (different[0] - x) / x + (different[1] - y) / y
+        influence = 2 * ((agreeing - s) / xp.sqrt(x * y) - value / 2 * of_pairs)
+        return _variance(w / total, influence)
+
+
+def _variance(share: jax.Array, influence: jax.Array) -> jax.Array:
+    """The variance of a value from the influence of each row, of which some have no weight."""
+    n = xp.sum(share > 0).astype(share.dtype)
+    squares = xp.sum(xp.where(share > 0, share * influence, 0) ** 2)
+    return nan_where(n < 2, squares * n / xp.maximum(n - 1, 1))

@@ -1,0 +1,188 @@
+"""The variance of areas under curves, from what each example adds to an area."""
+
+from functools import partial
+from typing import NamedTuple, Self
+
+import jax
+
+from datarax._typing import ArrayLike, Weights
+from datarax._xp import vmap, xp
+from datarax.algebra.fields import state
+from datarax.metrics.base import Metric
+from datarax.metrics.squared_weights import SquaredWeights, SummedSquares
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import nan_where
+from datarax.statistics.class_counts import ClassCounts
+from datarax.statistics.score_sample import SampledRows, ScoreSample
+from datarax.statistics.scores import Groups, Scores
+
+
+class Influences(NamedTuple):
+    """What an area gains per share of the weight of a class, for an example of it in each group.
+
+    Of shape (size, groups). Over all data, the influences of a class add up to 0.
+    """
+
+    of_positives: DoubleFloat
+    of_negatives: DoubleFloat
+
+    def __mul__(self, factor: float) -> "Influences":  # type: ignore[override]
+        return Influences(self.of_positives * factor, self.of_negatives * factor)
+
+
+class SampledScores(Metric):
+    """The squared weights by class, and a sample of the rows of one or two models.
+
+    Args:
+        scores: the statistic of a metric, without data.
+        models: how many models score each row.
+    """
+
+    squares: SquaredWeights = state()
+    squares_b: SquaredWeights = state()
+    """Those of the second model, which may leave out other rows."""
+    sample: ScoreSample = state()
+
+    def __init__(self, scores: Scores, models: int):
+        self.squares = squared_weights_of(scores)
+        if models > 1:
+            self.squares_b = self.squares
+        self.sample = ScoreSample.from_fields(scores, pooled=False, models=models)
+
+    def update(
+        self,
+        preds: ArrayLike,
+        target: ArrayLike,
+        *,
+        preds_b: ArrayLike | None = None,
+        weights: Weights = None,
+        index: ArrayLike | None = None,
+    ) -> Self:
+        """A new metric with the batch folded in.
+
+        Args:
+            preds: the scores, as of the metric.
+            target: as of the metric, with one example in each row.
+            preds_b: the scores of the second model.
+            weights: of the rows.
+            index: the global id of each row, integers (N,).
+
+        Raises:
+            MetricInputError: rows hold several examples, which may depend on each other.
+        """
+        given = {"squares": preds, "squares_b": preds_b}
+        squares = {
+            name: self.children()[name].update(x, target, weights=weights)
+            for name, x in given.items()
+            if x is not None
+        }
+        sample = self.sample.update(preds, target, preds_b=preds_b, weights=weights, index=index)
+        return self.with_parts({**squares, "sample": sample})
+
+    def of_model(self, model: int) -> SquaredWeights:
+        """The squared weights of the first model, 0, or of the second."""
+        return self.squares_b if model else self.squares
+
+
+def squared_weights_of(scores: Scores) -> SquaredWeights:
+    """What adds up the squared weights of the positives and of the negatives of each class."""
+    # Only the targets matter; of logits, any score is one.
+    counts = ClassCounts(
+        num_classes=scores.num_classes,
+        num_labels=scores.num_labels,
+        ignore_index=scores.ignore_index,
+        from_logits=scores.num_classes is None,
+    )
+    return SquaredWeights(counts)
+
+
+def variance_by_influence(
+    groups: Groups, influences: Influences, squares: SquaredWeights
+) -> jax.Array:
+    """The variance of an area from the influence of an example of each group, of shape (size,).
+
+    With m examples of a class, its part of the variance is `mean(influence**2) / (m - 1)`. Weighted
+    examples count as `(sum w)**2 / sum w**2` (Kish), which is exact where weights do not depend on
+    scores. NaN for fewer than 2 examples of a class.
+    """
+    total, single = DoubleFloat.of(xp.zeros(groups.scale.shape, groups.scale.dtype)), False
+    for x, whole, influence, squared in (
+        (groups.positives, groups.total_positives, influences[0], squares.of_positives),
+        (groups.negatives, groups.total_negatives, influences[1], squares.of_negatives),
+    ):
+        mean_square = (x * influence * influence).sum((-1,)) / whole[:, 0]
+        m = _observations(groups, whole, squared)
+        total, single = total + mean_square / (m - 1), single | ~(m.to_float() > 1.5)
+    return nan_where(single, total.to_float())
+
+
+def _observations(groups: Groups, whole: DoubleFloat, squared: DoubleFloat) -> DoubleFloat:
+    """How many observations the examples of a class count as."""
+    weight = whole[:, 0] / DoubleFloat.of(groups.scale)
+    return weight * weight / squared
+
+
+def gains_of_rows(
+    groups: Groups, influences: Influences, squares: SquaredWeights, rows: SampledRows, model: int
+) -> tuple[jax.Array, jax.Array]:
+    """What each row of a sample adds to the area of each class, and the variance beside it.
+
+    The gains (size, rows) are such that, over all rows, the sum of their squares is the variance by
+    `variance_by_influence`: the sample only says how areas vary together. The second array (size,)
+    is the variance of classes of which no sampled row has a gain.
+    """
+    gains = _gains(groups, influences, squares, rows.scores[model], rows.positive, rows.weights)
+    exact = variance_by_influence(groups, influences, squares)
+    seen = xp.sum(gains * gains * rows.stands_for[None], 1)
+    factor = xp.where(seen > 0, xp.sqrt(exact / xp.where(seen > 0, seen, 1)), 0)
+    return gains * factor[:, None], xp.where(seen > 0, 0, exact)
+
+
+def pooled_gains_of_rows(
+    groups: Groups, influences: Influences, squares: SquaredWeights, rows: SampledRows, model: int
+) -> jax.Array:
+    """What each row adds to the area of one binary task, whose examples its scores are: (rows,)."""
+    size = len(rows.positive)
+    one = squares.summed()
+    gains = _gains(
+        groups,
+        influences,
+        one,
+        rows.scores[model].reshape(1, -1),
+        rows.positive.reshape(1, -1),
+        xp.tile(rows.weights, size),
+    )
+    return xp.sum(gains.reshape(size, -1), 0)
+
+
+def _gains(
+    groups: Groups,
+    influences: Influences,
+    squares: SquaredWeights | SummedSquares,
+    scores: jax.Array,
+    positive: jax.Array,
+    weights: jax.Array,
+) -> jax.Array:
+    place = _group_of(groups, scores)
+    parts = []
+    for influence, whole, squared in (
+        (influences[0], groups.total_positives, squares.of_positives),
+        (influences[1], groups.total_negatives, squares.of_negatives),
+    ):
+        m = _observations(groups, whole, squared).to_float()
+        per_weight = xp.sqrt(m / (m - 1)) * groups.scale / whole[:, 0].to_float()
+        gain = xp.take_along_axis(influence.to_float(), place, -1)
+        parts.append(gain * (nan_where(~(m > 1.5), per_weight)[:, None] * weights[None]))
+    left_out = xp.isnan(scores) | (weights == 0)[None]
+    return xp.where(left_out, 0, xp.where(positive, *parts))
+
+
+def _group_of(groups: Groups, scores: jax.Array) -> jax.Array:
+    """The index of the group of each score, (size, rows); any index for NaN."""
+    order = xp.argsort(~groups.occupied, -1, stable=True)
+    count = xp.sum(groups.occupied, -1, keepdims=True, dtype=xp.int32)
+    is_used = xp.arange(order.shape[-1], dtype=xp.int32)[None] < count
+    edges = xp.where(is_used, xp.take_along_axis(groups.lowest, order, -1), xp.inf)
+    after = vmap(partial(xp.searchsorted, side="right"))(edges, scores)
+    place = xp.clip(after.astype(xp.int32) - 1, 0, xp.maximum(count - 1, 0))
+    return xp.take_along_axis(order, place, -1)
