@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -245,6 +246,9 @@ def test_large_states_are_not_held_for_each_replica():
     specs = tuple(parsed("accuracy,auroc", "multiclass"))
     slicing = Slicing("country", ("de", "fr"))
     config = Configuration("multiclass", specs, 40, slicings=(slicing,), bootstrap=5)
+    assert without_interval(config) == []  # by a formula
+    assert without_slices(config) == ["auroc"]
+    config = replace(config, size=90)
     assert without_interval(config) == without_slices(config) == ["auroc"]
     metric = assembled(config)
     assert set(metric["slice_0"].children()["metric"]) == {"accuracy", "examples"}
