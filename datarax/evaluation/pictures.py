@@ -86,7 +86,7 @@ _BAND = "Where scores share a bin, a band holds the exact curve."
 _KINDS = (
     _Kind(
         "Confusion matrix",
-        "Targets in rows, predictions in columns. A darker cell has a larger share of its row.",
+        "Targets in rows, predictions in columns. The colour is the share of the row.",
         confusion_matrix,
         ConfusionMatrix,
         ConfusionMatrix,
@@ -116,8 +116,8 @@ _KINDS = (
     ),
     _Kind(
         "Predictions and targets",
-        "Right predictions are on the dotted line. A darker cell has more examples; the outermost "
-        "cells also have those beyond the axes.",
+        "Right predictions are on the dotted line. The colour is the number of examples; the "
+        "outermost cells also have those beyond the axes.",
         pairs,
         SpearmanCorrCoef,
         SpearmanCorrCoef,

@@ -109,22 +109,39 @@ class RowSample(NeedsMaxima, LeafState, kw_only=False):
         """This with rows (N, width) added, of which the mask `keep` says whether they count."""
         rows, stratum, keys, keep, self = replicated((rows, stratum, keys, keep, self))
         stratum = xp.where(keep, stratum.astype(xp.int32), xp.int32(self.strata))
-        if not on_host(rows, stratum, keys, self):
+        if on_host(rows, stratum, keys, self):
+            for start in range(0, len(rows), _BLOCK):
+                part = slice(start, start + _BLOCK)
+                some = np.flatnonzero(self._may_be_kept(stratum[part], keys[part])) + start
+                if some.size:
+                    self = self._with(rows[some], stratum[some], keys[some], self.quota)
+            return self
+        # Once the sample is full, few rows of a batch have a place in it, and only they are sorted.
+        few = max(1, self.capacity // 8)
+        if len(rows) <= few:
             return self._with(rows, stratum, keys, self.quota)
-        for start in range(0, len(rows), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            limits = np.append(self._limits(), np.uint32(0))
-            some = np.flatnonzero(keys[part] <= limits[stratum[part]]) + start
-            if some.size:
-                self = self._with(rows[some], stratum[some], keys[some], self.quota)
-        return self
+        end = xp.cumsum(self._may_be_kept(stratum, keys), dtype=xp.int32)
 
-    def _limits(self) -> np.ndarray:
-        """For each stratum, the greatest key that a further row may have, on the host."""
-        start = np.searchsorted(self.stratum, np.arange(self.strata + 1))
-        last = np.minimum(start[:-1] + self.quota, self.capacity) - 1
-        is_full = np.diff(start) >= self.quota
-        return np.where(is_full, self.keys[last], np.uint32(_LAST_KEY))
+        def with_few() -> Self:
+            count = xp.arange(few, dtype=xp.int32)
+            index = xp.minimum(xp.searchsorted(end, count, side="right"), len(rows) - 1)
+            used = xp.where(count < end[-1], stratum[index], xp.int32(self.strata))
+            return self._with(rows[index], used, keys[index], self.quota)
+
+        def with_all() -> Self:
+            return self._with(rows, stratum, keys, self.quota)
+
+        return lax.cond(end[-1] <= few, with_few, with_all)
+
+    def _may_be_kept(self, stratum: jax.Array, keys: jax.Array) -> jax.Array:
+        """The mask of the rows whose key is not above all keys of a stratum that is full."""
+        own, ends = xp.asarray(self.keys), xp.arange(self.strata + 1, dtype=xp.int32)
+        start = xp.searchsorted(xp.asarray(self.stratum), ends).astype(xp.int32)
+        last = xp.minimum(start[:-1] + self.quota, self.capacity) - 1
+        is_full = start[1:] - start[:-1] >= self.quota
+        limits = xp.where(is_full, own[last], xp.uint32(_LAST_KEY))
+        in_stratum = xp.minimum(stratum, self.strata - 1)
+        return (stratum < self.strata) & (keys <= limits[in_stratum])
 
     def _with(self, rows: jax.Array, stratum: jax.Array, keys: jax.Array, quota: jax.Array) -> Self:
         """This with further rows, and at most this quota."""
