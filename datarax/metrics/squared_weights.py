@@ -5,14 +5,17 @@ import operator
 from typing import Any, NamedTuple, Self
 
 import jax
+import numpy as np
 
 from datarax._checks import as_float
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import xp
+from datarax._xp import lax, xp
 from datarax.algebra.fields import state
+from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat, stack
+from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.class_counts import ConfusionCounts
 from datarax.statistics.weighted_total import WeightedTotal
 
@@ -84,6 +87,51 @@ class SquaredWeights(Metric):
             return self.statistic.matrix.double
         tp, fp, fn, tn = self._cells
         return stack([tn, fp, fn, tp], -1).reshape(2, 2)
+
+
+class SquaredPairs(Metric):
+    """The squared weights of rows of several labels, by the kinds of each two of their labels.
+
+    The kind of a label is its target and its prediction: a true or false positive or negative.
+
+    Args:
+        statistic: a `ClassCounts` of labels, without data.
+    """
+
+    statistic: Any = state()
+    pairs: MetricAccumulator = state()
+    """Of each two kinds of labels, (4, L, 4, L), in the order of `ClassCounts`."""
+
+    def __init__(self, statistic: Any):
+        self.statistic = statistic
+        size = statistic.size
+        self.pairs = MetricAccumulator(np.zeros((4, size, 4, size)))
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in.
+
+        Args:
+            preds: as of the metric that the squares are for.
+            target: as of that metric, with one example in each row.
+            weights: of the rows.
+
+        Raises:
+            MetricInputError: rows hold several examples, which may depend on each other.
+        """
+        check_rows(target, "target", 2)
+        size = self.statistic.size
+        chosen, positive, w, *_ = self.statistic.above_threshold(
+            preds, target, weights, num_labels=size
+        )
+        chosen, positive, w = replicated((chosen, positive, w))
+        kinds = xp.stack(
+            [chosen & positive, chosen & ~positive, ~chosen & positive, ~(chosen | positive)], 1
+        )
+        w = as_float(xp.broadcast_to(w, chosen.shape))
+        rows = xp.where(kinds, w[:, None], 0).reshape(len(w), 4 * size)
+        squares = xp.matmul(rows.T, rows, precision=lax.Precision.HIGHEST)
+        added = DoubleFloat.of(squares.reshape(4, size, 4, size))
+        return self.with_parts({"pairs": self.pairs.plus(added)})
 
 
 class SquaredTotal(Metric):

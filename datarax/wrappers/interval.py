@@ -100,7 +100,8 @@ class Interval(WithArgument):
     `CohenKappa`, `GeometricMeanScore`), the standard error is that of the delta method. With g the
     derivative of the value by the weight of a row, which depends on its target and its prediction
     alone, it is `sqrt(n / (n - 1) * sum (w g)**2)`. A table has the squared weights by target and
-    prediction, up to 64 classes. Inside `jit` the derivatives are differences of floats: of more
+    prediction, up to 64 classes; of several labels by the kinds of each two of them, up to 22
+    labels. Inside `jit` the derivatives are differences of floats: of more
     than a million rows, read such an interval outside it.
 
     For `R2Score`, `ExplainedVariance`, `PearsonCorrCoef` and `ConcordanceCorrCoef` it is the delta
@@ -134,7 +135,7 @@ class Interval(WithArgument):
             one: `Mean`, `Ratio`, losses such as `LogLoss`, `MeanSquaredError`, `MeanAbsoluteError`
             and `Perplexity`, and ratios of counts such as `Accuracy`, `Precision`, `F1` and
             `JaccardIndex` of a binary task, with `average="micro"` or with `average=None`. Or
-            another function of the counts of classes, binary or multiclass. Or `AUROC`, `Gini` or
+            another function of the counts of classes or labels. Or `AUROC`, `Gini` or
             `AveragePrecision`, of averages up to some 60 classes or 30 labels. Or `Median`,
             `Quantile` or `MedianAbsoluteError`. Or `R2Score`, `ExplainedVariance`,
             `PearsonCorrCoef` or `ConcordanceCorrCoef` of one output, or with
@@ -210,8 +211,8 @@ class Interval(WithArgument):
                 f"Interval: there is no formula for {metric!r}"
                 f"{'' if clusters is None else ' with clusters'}. Expected a mean, or a ratio of "
                 f'counts that is binary, or has average="micro" or None; or, without clusters, a '
-                f"function of the counts of up to 64 classes, a quantile, AUROC, Gini or "
-                f"AveragePrecision, of averages up to some 60 classes or 30 labels, R2, an "
+                f"function of the counts of up to 64 classes or 22 labels, a quantile, AUROC, Gini "
+                f"or AveragePrecision, of averages up to some 60 classes or 30 labels, R2, an "
                 f"explained variance or a correlation of one output; for other metrics there "
                 f"is Bootstrap, and the members of a collection are wrapped one by one"
             )

@@ -59,6 +59,45 @@ def test_multiclass(name, rng):
         check(*MULTICLASS[name], preds, target, w)
 
 
+LABELS = {
+    "macro F1": (metrics.F1, sk.f1_score, "macro"),
+    "macro precision": (metrics.Precision, sk.precision_score, "macro"),
+    "weighted recall": (metrics.Recall, sk.recall_score, "weighted"),
+    "weighted Jaccard": (metrics.JaccardIndex, sk.jaccard_score, "weighted"),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_averages_over_labels(name, rng):
+    make, score, average = LABELS[name]
+    common = rng.random((80, 1)) < 0.4  # the labels of a row depend on each other
+    target = ((rng.random((80, 4)) < 0.4) | common).astype(np.int32)
+    preds = np.where(rng.random((80, 4)) < 0.6, target, ~common).astype(np.int32)
+    metric = make(num_labels=4, average=average)
+    for w in (np.ones(80), rng.exponential(size=80)):
+        check(metric, weighted(score, average=average), preds, target, w)
+    empty = Interval(metric)
+    want = empty.update(preds, target).results()
+    halves = [empty.update(preds[part], target[part]) for part in (slice(0, 30), slice(30, 80))]
+    apart = datarax.per_device(empty, make_mesh("auto", {"d": 4}), "d").update(preds, target)
+    inside = jax.jit(lambda m, p, t: m.update(p, t))(empty, preds, target)
+    for found in (halves[0].merge(halves[1]), apart, inside):
+        np.testing.assert_allclose([*found.results().values()], [*want.values()], rtol=1e-6)
+    slices = rng.integers(0, 2, 80).astype(np.int32)
+    sliced = Sliced(empty, 2).update(preds, target, slices=slices).results()["1"]
+    own = empty.update(preds[slices == 1], target[slices == 1]).results()
+    np.testing.assert_allclose([*sliced.values()], [*own.values()], rtol=1e-6)
+    with pytest.raises(datarax.MetricInputError, match="one example each"):
+        empty.update(preds.reshape(20, 4, 4), target.reshape(20, 4, 4))
+
+
+def test_of_many_labels_there_is_none():
+    more = Interval(metrics.F1(num_labels=22))
+    assert sum(x.nbytes for x in jax.tree.leaves(more.squares)) <= 1 << 16
+    with pytest.raises(datarax.MetricInputError, match="no formula"):
+        Interval(metrics.F1(num_labels=23))
+
+
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(name, rng):
     target = rng.integers(0, 2, 80)

@@ -7,16 +7,18 @@ import numpy as np
 
 from datarax._checks import real, resolve_average
 from datarax._typing import ArrayLike, PyTree, TaskAverage, Weights
-from datarax._xp import vmap, xp
+from datarax._xp import lax, vmap, xp
 from datarax.algebra.fields import field, state
 from datarax.metrics.base import Metric, shareable
-from datarax.metrics.squared_weights import SquaredWeights
+from datarax.metrics.squared_weights import SquaredPairs, SquaredWeights
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.statistics.class_counts import ClassCounts, ConfusionCounts
 
 _MOST_CLASSES = 64
 """The classes of a table of kinds of rows, which takes 32 KiB."""
+_MOST_LABELS = 22
+"""The labels of a table of the kinds of each two of them, which takes 62 KB."""
 ONE_CLASS = "in a binary task, whose value is of the positive class (num_classes=2 averages both)"
 """Why an average has no effect."""
 
@@ -141,17 +143,20 @@ class CountMetric(TaskMetric):
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
-    def squared_weights(self) -> SquaredWeights | None:
+    def squared_weights(self) -> SquaredWeights | SquaredPairs | None:
         """Of kinds of rows, by target and prediction: binary, and up to 64 classes; else None.
 
-        A row of several labels, or of several predictions, has too many kinds.
+        Of up to 22 labels, by the kinds of each two of them. A row of several predictions has too
+        many kinds.
         """
         counts: ClassCounts | None = self.statistic if type(self.statistic) is ClassCounts else None
-        if counts is None or counts.num_labels is not None or counts.top_k > 1:
+        if counts is None or counts.top_k > 1:
             return None
         value = jax.eval_shape(lambda metric: metric.value_and_bounds()[0], self)
         if not isinstance(value, jax.ShapeDtypeStruct) or value.ndim > 1 or value.dtype == np.int32:
             return None
+        if counts.num_labels is not None:
+            return SquaredPairs(counts.emptied()) if counts.num_labels <= _MOST_LABELS else None
         if counts.num_classes is None:
             return SquaredWeights(counts.emptied())
         if counts.num_classes > _MOST_CLASSES:
@@ -183,21 +188,38 @@ class CountMetric(TaskMetric):
         some = (steps > 0)[..., None]
         # What no row has, no row changes.
         slopes = xp.where(some, apart / xp.where(some, 2 * steps[..., None], 1), 0)
-        tp, fp, fn, tn = (slopes[i] for i in range(4))
-        if size == 1:  # the positive class
-            by_kind = xp.stack([xp.concatenate([tn, fp]), xp.concatenate([fn, tp])])
+        observations = self._observations(squares)
+        if isinstance(squares, SquaredPairs):
+            # A row changes the value by the sum over its labels.
+            slopes = xp.reshape(slopes, (4 * size, -1))
+            pairs = xp.reshape(squares.pairs.double.to_float(), (4 * size, 4 * size))
+            variance = xp.sum(slopes * xp.matmul(pairs, slopes, precision=lax.Precision.HIGHEST), 0)
+            variance = xp.maximum(variance, 0)
         else:
-            others = xp.sum(tn, 0, keepdims=True) - tn
-            by_kind = fn[:, None] + fp[None] + others[:, None] - tn[None]
-            same = xp.eye(size, dtype=xp.bool_)[..., None]
-            by_kind = xp.where(same, (tp + others)[:, None], by_kind)
-        weights = squares.by_kind
-        variance = xp.sum(weights.to_float()[..., None] * by_kind * by_kind, (0, 1))
-        total = Counts.of(self.statistic).total[0]
-        number = (total * total / weights.sum().sum()).to_float()
-        variance = variance * number / xp.maximum(number - 1, 1)
-        variance = nan_where(number < 1.5, variance)
-        return xp.reshape(variance, shape)
+            by_kind = _slopes_by_kind(slopes)
+            variance = xp.sum(squares.by_kind.to_float()[..., None] * by_kind * by_kind, (0, 1))
+        variance = variance * observations / xp.maximum(observations - 1, 1)
+        return xp.reshape(nan_where(observations < 1.5, variance), shape)
+
+    def _observations(self, squares: PyTree) -> jax.Array:
+        """How many observations weighted rows count as."""
+        total = Counts.of(self.statistic).total
+        if isinstance(squares, SquaredPairs):
+            diagonal = xp.arange(total.shape[0])
+            own = squares.pairs.double.map(lambda x: x[:, diagonal, :, diagonal])
+            return xp.max((total * total / own.sum((1, 2))).to_float())
+        return (total[0] * total[0] / squares.by_kind.sum().sum()).to_float()
+
+
+def _slopes_by_kind(slopes: jax.Array) -> jax.Array:
+    """The derivatives by the weight of a row, by target and prediction, from those (4, C, ...)."""
+    tp, fp, fn, tn = (slopes[i] for i in range(4))
+    if len(tp) == 1:  # the positive class
+        return xp.stack([xp.concatenate([tn, fp]), xp.concatenate([fn, tp])])
+    others = xp.sum(tn, 0, keepdims=True) - tn
+    by_kind = fn[:, None] + fp[None] + others[:, None] - tn[None]
+    same = xp.eye(len(tp), dtype=xp.bool_)[..., None]
+    return xp.where(same, (tp + others)[:, None], by_kind)
 
 
 class TopKCountMetric(CountMetric):
