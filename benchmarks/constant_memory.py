@@ -79,6 +79,14 @@ def judged(rng: np.random.Generator, n: int) -> Rows:
     return {"judged": near, "target": target, "labelled": rng.random(n) < 0.01}
 
 
+def two_models(rng: np.random.Generator, n: int) -> Rows:
+    """Scores of two models that rank alike."""
+    target = rng.random(n) < 0.3
+    common = rng.normal(target)
+    a, b = ((common + rng.normal(0, 0.3, n)).astype(np.float32) for _ in range(2))
+    return {"a": a, "b": b, "target": target}
+
+
 def error_of_mean(values: np.ndarray) -> float:
     return values.std(ddof=1, dtype=np.float64) / len(values) ** 0.5
 
@@ -89,13 +97,27 @@ def error_of_clusters(values: np.ndarray, cluster: np.ndarray) -> float:
     return (np.sum(sums**2) * CLUSTERS / (CLUSTERS - 1)) ** 0.5 / len(values)
 
 
+def shares_below(preds: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """For each row of a class, the share of the other class that scores below, from midranks.
+
+    X. Sun and W. Xu (2014), https://doi.org/10.1109/LSP.2014.2337313.
+    """
+    ranks = scipy.stats.rankdata(preds)[own]
+    return (ranks - scipy.stats.rankdata(preds[own])) / (len(own) - own.sum())
+
+
 def error_of_auroc(preds: np.ndarray, target: np.ndarray) -> float:
-    """DeLong's, from midranks: Sun and Xu (2014)."""
-    ranks, parts = scipy.stats.rankdata(preds), []
-    for own in (target, ~target):
-        others = len(own) - own.sum()
-        parts.append(np.var((ranks[own] - scipy.stats.rankdata(preds[own])) / others, ddof=1))
-    return (parts[0] / target.sum() + parts[1] / (~target).sum()) ** 0.5
+    """DeLong's."""
+    return sum(np.var(shares_below(preds, x), ddof=1) / x.sum() for x in (target, ~target)) ** 0.5
+
+
+def upper_of_aurocs(a: np.ndarray, b: np.ndarray, target: np.ndarray) -> float:
+    """The upper end of DeLong's interval of the difference."""
+    apart = {
+        x: shares_below(b, own) - shares_below(a, own) for x, own in ((1, target), (0, ~target))
+    }
+    error = sum(np.var(x, ddof=1) / len(x) for x in apart.values()) ** 0.5
+    return float(apart[1].mean() + scipy.stats.norm.ppf(0.975) * error)
 
 
 def lower_of_median(values: np.ndarray) -> float:
@@ -149,6 +171,13 @@ def statistics() -> list[Statistic]:
             lambda: Compare(Mean(), method="formula"),
             paired,
             lower_of_difference,
+        ),
+        Statistic(
+            "difference of AUROCs",
+            "upper",
+            lambda: Compare(AUROC(), method="formula"),
+            two_models,
+            upper_of_aurocs,
         ),
         Statistic(
             "PPI++ mean", "std_error", lambda: PredictionPoweredMean(), judged, error_of_judged
