@@ -200,6 +200,21 @@ def test_a_row_that_one_model_cannot_use(rng):
     np.testing.assert_allclose(error_of(results), error, rtol=5e-3)
 
 
+def test_labels_of_a_row_that_cannot_be_used(rng):
+    # A score of NaN leaves out one label of its row: as with an ignored target.
+    a, _, target, _ = drawn(rng, 300, 3, labels=True)
+    a[:60, 1] = np.nan
+    ignored = target.copy()
+    ignored[:60, 1] = 7
+    for average in ("macro", "weighted"):
+        metric = metrics.AUROC(num_labels=3, average=average, on_invalid="exclude", ignore_index=7)
+        want = Interval(metric).update(np.nan_to_num(a), ignored).results()
+        with pytest.warns(datarax.InvalidValuesWarning):
+            found = Interval(metric).update(a, target).results()
+        same = [found[name] for name in want]
+        np.testing.assert_allclose(same, [*want.values()], rtol=1e-6)
+
+
 def test_models_that_are_equal_separated_or_empty(rng):
     empty = Compare(metrics.AUROC(), method="formula")
     assert all(np.isnan(x) for x in empty.results().values())

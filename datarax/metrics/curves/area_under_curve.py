@@ -229,7 +229,8 @@ class AreaMetric(ScoreMetric):
             # A positive also gives weight to the area of its class.
             excess = xp.where(is_used, area - xp.sum(xp.where(is_used, share * area, 0)), 0)
             weight = rows.weights * groups.scale / total
-            added = xp.where(rows.positive, weight[None] * excess[:, None], 0)
+            counted = rows.positive & ~xp.isnan(rows.scores[model])
+            added = xp.where(counted, weight[None] * excess[:, None], 0)
             gains = gains + xp.sum(added, 0)
         return gains, xp.sum(xp.where(is_used, share * share * beside, 0))
 
