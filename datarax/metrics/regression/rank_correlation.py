@@ -200,6 +200,8 @@ def order_agreement(
     block = min(_BLOCK, size)
     # Padding has weight zero, so its pairs add nothing.
     x, y, w = (xp.pad(v, (0, -size % block)) for v in (x, y, w))
+    # On an `Explicit` mesh, all parts of the loop must be on it.
+    x, y, w, nothing = replicated((x, y, w, xp.zeros_like(w)))
 
     def add_block(i: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         rows_x, rows_y = (lax.dynamic_slice_in_dim(v, i * block, block) for v in (x, y))
@@ -212,7 +214,6 @@ def order_agreement(
         )
 
     blocks = (filled + (block - 1)) // block
-    nothing = xp.zeros_like(w)
     sums = lax.fori_loop(xp.int32(0), blocks, add_block, (nothing, nothing, nothing))
     agreeing, x_different, y_different = (each[:size] for each in sums)
     return agreeing, x_different, y_different
