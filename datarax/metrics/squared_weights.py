@@ -151,6 +151,8 @@ class SquaredTotal(Metric):
             MetricInputError: rows hold several values, which may depend on each other.
         """
         given = [as_float(xp.asarray(x)) for x in (*values, *named.values())]
+        # On an `Explicit` mesh, one of a pair may be sharded and the other not.
+        given = replicated(given)
         total = functools.reduce(operator.sub, given)
         check_rows(total, "values", 1)
         each = xp.where(xp.isnan(total), total, xp.ones((), total.dtype))

@@ -225,7 +225,8 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
         """
         p, t, w, invalid = pairs(preds, target, weights, ())
         w = xp.broadcast_to(w, p.shape)
-        parts = *as_double(p), *as_double(t), as_float(w)
+        # On an `Explicit` mesh, one of a pair may be sharded and the other not.
+        parts = replicated((*as_double(p), *as_double(t), as_float(w)))
         data = xp.stack([part.reshape(-1) for part in parts], -1)
         # Copied as they are, subnormal numbers would differ from zero when they are read.
         data = xp.where(xp.abs(data) >= least_weight(), data, 0)
@@ -276,6 +277,7 @@ class FeatureBuffer(KeepsRows, CountsInvalid, kw_only=False):
         x = as_float(numeric(features, "features"))
         check_features(x, self.num_features)
         w, invalid = rows_weight(not_finite(x, 1), weights)
+        x, w = replicated((x, w))
         data = xp.concatenate([x, as_float(w)[:, None]], 1)
         return self.with_batch(invalid, rows=self.rows.append(data, w.astype(xp.bool_)))
 

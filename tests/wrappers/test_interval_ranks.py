@@ -3,10 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Interval, Sliced, metrics
-from tests.helpers import make_mesh
+from tests.helpers import make_mesh, place
 
 
 def signs(x):
@@ -89,6 +90,26 @@ def test_in_slices_and_what_is_not_known(make, value, rng):
     assert np.isnan(full["lower"])
     with pytest.raises(datarax.MetricInputError, match="one example each"):
         empty.update(x.reshape(60, 2), y.reshape(60, 2))
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        metrics.SpearmanCorrCoef(capacity=64),
+        metrics.KendallTau(capacity=64),
+        metrics.MedianAbsoluteError(),
+    ],
+    ids=repr,
+)
+def test_one_of_a_pair_is_sharded_on_an_explicit_mesh(metric, rng):
+    x, y = drawn(rng, 64)
+    empty = Interval(metric)
+    mesh = make_mesh("explicit", {"a": 4, "b": 2})
+    sharded = place({"x": x}, mesh, P(("a", "b")))["x"]
+    with jax.set_mesh(mesh):
+        found = jax.jit(lambda m, *args: m.update(*args))(empty, sharded, y).results()
+    want = empty.update(x, y).results()
+    np.testing.assert_allclose([*found.values()], [*want.values()], rtol=1e-4)
 
 
 def test_it_covers(rng):
