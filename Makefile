@@ -20,6 +20,9 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
   tests/training/test_stateful.py \
   $(foreach name,matthews_binary auroc_class_logits nrmse iou,'tests/test_laws.py::test_laws_of_programs[$(name)]')
 
+# The tests start many processes, which need not compile all sources again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-everywhere test-long test-quick test-optimized test-oldest test-newest test-newest-quick \

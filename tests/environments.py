@@ -145,6 +145,11 @@ def traced_per_device(kind: str, members: Members) -> Read:
     return {}
 
 
+def traced_with_x64(members: Members) -> Read:
+    with x64():
+        return traced_in_jit(members)
+
+
 def lowered_for_export(members: Members) -> Read:
     members = members.traceable
     program, leaves, flat, _ = flat_update(members)
@@ -386,34 +391,58 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 
 OF_OPERATIONS = (
     "outside jit",
-    "x64",
     "jax_debug_nans",
     "global arrays, Auto",
     "set_mesh, outside jit",
-    "set_mesh, scan and vmap, Auto",
     "set_mesh, scan and vmap, Explicit",
+    *(f"traced, {name}" for name in ("x64", "per_device, Explicit", "jax.export")),
+    *(f"traced, set_mesh, {name}" for name in ("global arrays, Explicit", "per_device, Auto")),
 )
-"""The environments whose values depend on operations, which run on all that hold one.
+"""Where every operation runs whose values may differ there, or is traced, as JAX may refuse it.
 
-What the others add depends on the states alone, so they run on the cases that hold these. The laws
-of programs compare `jit`, `scan`, `vmap` and `per_device` for all operations.
+The laws of programs compare `jit`, `scan`, `vmap` and `per_device` for all operations.
 """
 
-OF_PAIRS = (
-    "set_mesh, global arrays, Explicit",
-    "per_device, Explicit",
-    "set_mesh, per_device, Auto",
+OF_STATES = (
+    "set_mesh, global arrays, Auto",
+    "set_mesh, per_device, Explicit",
+    "collector",
+    "nnx.jit",
+    "two processes",
+    "x64",
+    "checkpoint, 8 devices to 1",
+    "flax.serialization",
+    "pickle",
 )
-"""Environments that are traced, not run: the others run each pair of a layout, axes and a mesh.
+"""Where every state runs, beside those of operations, whose cases hold the states too."""
 
-That is: global arrays or `per_device`, `Auto` or `Explicit` axes, a mesh that is set or none.
+OF_WRAPPERS = (
+    "outside jit",
+    "jit",
+    "scan",
+    "global arrays, Explicit",
+    "per_device, Auto",
+    "collector",
+    "collector of per_device, after its block",
+    "x64",
+    "checkpoint, 8 devices to 1",
+    "flax.serialization",
+    "pickle",
+    "jax_debug_nans",
+    "set_mesh, outside jit",
+    "set_mesh, scan and vmap, Explicit",
+    *(f"traced, {name}" for name in ("jax.export", "set_mesh, jit")),
+    *(f"traced, set_mesh, {name}, Explicit" for name in ("global arrays", "per_device")),
+)
+"""Where all wrappers run.
+
+Global arrays or `per_device`, `Auto` or `Explicit` axes, a mesh that is set or none: each pair of
+these occurs where operations, states or wrappers run.
 """
-
-OF_LAWS = ("scan", "vmap")
-"""The environments that the laws of programs hold for all representatives, states included."""
 
 TRACED: Mapping[str, Environment] = {
     "traced, jax.export": lowered_for_export,
+    "traced, x64": traced_with_x64,
     "traced, per_device, Explicit": partial(traced_per_device, "explicit"),
     "traced, set_mesh, jit": inside_set_mesh(traced_in_jit, "auto", on_mesh=True),
     **{

@@ -7,6 +7,7 @@ the tree, so the working tree is left alone. Not part of every run: `make mutant
 import argparse
 import ast
 import copy
+import os
 import random
 import re
 import shutil
@@ -191,7 +192,9 @@ def copied() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for part in ("datarax", "tests", "docs"):
-            shutil.copytree(ROOT / part, folder / part)
+            shutil.copytree(
+                ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__")
+            )
         for part in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / part, folder / part)
         yield folder
@@ -206,9 +209,11 @@ def found_by(folder: Path, texts: dict[str, str], tests: list[str]) -> str:
     for target, text in texts.items():
         (folder / target).write_text(text)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    # Bytecode of a text that has changed within a second would be taken for that of the new one.
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=600, check=False
+            command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False
         )
     except subprocess.TimeoutExpired:
         return "the time limit"

@@ -1,10 +1,9 @@
 """Every metric and every wrapper in every environment that the documentation promises.
 
 What an environment does depends on the states and the operations of a metric alone. So `make test`
-runs the representatives of the registry, which hold all of these, and all wrappers. Those that hold
-every state run in all environments but those of the laws of programs (`OF_LAWS`) and three that
-are traced (`OF_PAIRS`), as all wrappers. Those that hold every operation run where values depend on
-it, and are traced where JAX may refuse it. `DATARAX_TEST_EVERYWHERE=1` runs every metric in all.
+runs the representatives of the registry, which hold all of these, and all wrappers: each in the
+environments in which it matters (`OF_OPERATIONS`, `OF_STATES`, `OF_WRAPPERS`). What has no rows of
+numbers runs in all of them, and `DATARAX_TEST_EVERYWHERE=1` runs every metric in all.
 
 Many metrics are in one collection, so that an environment costs one program of each kind for all of
 them. If that fails, each metric is run alone, and the failure names those at fault. The values are
@@ -12,7 +11,7 @@ compared with the oracles of the registry, and with what the same metrics give o
 counts, and floats within the tolerance of the laws.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -27,9 +26,9 @@ from datarax.testing import assert_within_ulps
 from tests.conftest import seed
 from tests.environments import (
     ENVIRONMENTS,
-    OF_LAWS,
     OF_OPERATIONS,
-    OF_PAIRS,
+    OF_STATES,
+    OF_WRAPPERS,
     PAIR,
     TRACED,
     Environment,
@@ -270,18 +269,16 @@ def chunks() -> dict[str, Chunk]:
 CHUNKS = chunks()
 
 
-def environments_of(name: str) -> Mapping[str, Environment]:
+def environments_of(name: str) -> Iterable[str]:
     """Where the metrics of a chunk run: each operation is in "catalogue", each state in "states".
 
     So no state and no operation is left out of an environment in which it matters.
     """
     if EVERYWHERE:
-        return {} if name == "states" else ENVIRONMENTS
-    if name.startswith("catalogue"):
-        return {each: ENVIRONMENTS[each] for each in OF_OPERATIONS} | dict(TRACED)
-    elsewhere = {*OF_OPERATIONS, *OF_LAWS} if name == "states" else set()
-    left = {x: run for x, run in ENVIRONMENTS.items() if x not in elsewhere.union(OF_PAIRS)}
-    return left | {f"traced, {x}": TRACED[f"traced, {x}"] for x in OF_PAIRS}
+        return () if name == "states" else ENVIRONMENTS
+    kind = "catalogue" if name.startswith("catalogue") else name
+    few = {"catalogue": OF_OPERATIONS, "states": OF_STATES, "wrappers": OF_WRAPPERS}
+    return few.get(kind, ENVIRONMENTS)
 
 
 @pytest.fixture(scope="module", autouse=True)

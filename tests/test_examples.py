@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from tests import processes
+from tests.helpers import long
 from tests.test_layers import MODULES, ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -84,7 +85,15 @@ def test_recipes_on_several_processes():
         assert group.results() == [_first_block(together)["prints"]] * 3
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=relative)
+# Three of them take as long as the ten others.
+SLOW = "is-my-run-healthy", "two-processes", "evaluate-a-language-model"
+
+
+@pytest.mark.parametrize(
+    "notebook",
+    [pytest.param(x, marks=long) if x.stem in SLOW else x for x in NOTEBOOKS],
+    ids=relative,
+)
 def test_notebooks(notebook, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}

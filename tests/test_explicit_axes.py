@@ -63,7 +63,7 @@ def again(metric, batch):
 def layouts_of(name):
     """Metrics, dtypes, layouts and weights: each metric with one of them.
 
-    The representatives have two others, in turns, or all of them: so each layout, and each pair of
+    The representatives have another, in turns, or all of them: so each layout, and each pair of
     a layout, a dtype, and weights or none, is that of many.
     """
     weighted = {"weights": jnp.ones(BATCH, jnp.float32)}
@@ -76,8 +76,8 @@ def layouts_of(name):
             ("bfloat16", LAYOUTS[1], weighted),
             ("float32", LAYOUTS[2], weighted),
         ]
-        first = list(ENGINE_GROUPS).index(name)
-        for each in others if EVERYWHERE else (others[first % 5], others[(first + 2) % 5]):
+        turn = list(ENGINE_GROUPS).index(name) % len(others)
+        for each in others if EVERYWHERE else others[turn : turn + 1]:
             yield ENGINE_BUNDLES[name], *each
 
 

@@ -231,7 +231,7 @@ LENIENT = [HealthCheck.large_base_example, HealthCheck.data_too_large, HealthChe
 
 
 @each_group
-@settings(max_examples=20 if EVERYWHERE else 6, suppress_health_check=LENIENT)
+@settings(max_examples=20 if EVERYWHERE else 4, suppress_health_check=LENIENT)
 @given(data=st.data())
 def test_any_split_and_weights_agree_with_the_oracle(name, data):
     batches = data.draw(streams(GROUPS[name][0]))

@@ -66,7 +66,7 @@ def align(figures: "Sequence[Figure]") -> None:
     for figure in figures:
         for ax in _without_bars(figure):
             ax.set_aspect("auto")
-        _lay_out(figure, 2)
+        _lay_out(figure, 1)
     if not figures:
         return
     left, bottom, right, top = _common_box(figures)
@@ -74,7 +74,7 @@ def align(figures: "Sequence[Figure]") -> None:
         box, layout = _box(figure), cast("Any", figure.get_layout_engine())
         less = left - box[0], bottom - box[1], box[2] - right, box[3] - top
         layout.set(rect=(less[0], less[1], 1 - less[0] - less[2], 1 - less[1] - less[3]))
-        _lay_out(figure, 2)
+        _lay_out(figure, 1)
     # Labels have moved a little: the axes get the place that all have.
     common = _common_box(figures)
     for figure in figures:

@@ -134,13 +134,15 @@ def examples(
         MetricTypeError: multiclass targets are not integers.
     """
     as_given = target, weights, preds
-    # A softmax does not depend on subnormal logits.
-    given = numeric(preds, name, subnormals=from_logits and num_classes is not None)
+    # A softmax does not depend on subnormal logits. Scores that may be infinite are log-odds, and
+    # those of the least normal numbers do.
+    of_softmax = from_logits and num_classes is not None
+    given = numeric(preds, name, subnormals=of_softmax and not infinite)
     target = numeric(target, "target")
     # The rows of a cross entropy convert what they need.
     as_given_on_host = kind == "softmax" and by_label and on_host(given) and not is_integer(given)
     scores, rows = given if as_given_on_host else as_float(given), None
-    any_score = infinite and not (from_logits and num_classes is not None)
+    any_score = infinite and not of_softmax
     if num_classes is None:
         if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:
             size = given.shape[-1]

@@ -213,7 +213,7 @@ def merged_in_all_ways(copies, mesh, at_once):
     ("sizes", "masked", "at_once"),
     [
         ((8,), False, (8, 2)),  # at once; and in sections of 2, then between them
-        ((5,), True, (8,)),
+        pytest.param((5,), True, (8,), marks=long),
         pytest.param((6,), False, (2,), marks=long),
         pytest.param((2, 3), True, (8,), marks=long),
         ((4, 2), False, (2,)),  # axis by axis, and the first in two stages

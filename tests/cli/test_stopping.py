@@ -127,7 +127,9 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
     assert "part-0.npz' has changed since" in refusal(capsys, *argv[:-1], "--resume")
 
 
-@pytest.mark.parametrize("name", ["evaluate", "merge", pytest.param("compare", marks=long)])
+@pytest.mark.parametrize(
+    "name", ["evaluate", *(pytest.param(x, marks=long) for x in ("merge", "compare"))]
+)
 def test_a_command_that_computes_its_results_is_stopped(rng, tmp_path, name):
     """The folder can be written to afterwards, though the process ends while a thread is busy."""
     path, job, out = tmp_path / "a.npz", tmp_path / "job", tmp_path / "out"

@@ -14,6 +14,7 @@ import datarax
 from datarax.evaluation import engine, fold
 from datarax.metrics import Accuracy, LogLoss
 from tests.evaluation.written import binary, write
+from tests.helpers import long
 
 BINARY = {"preds": "score", "target": "label"}
 BOTH = datarax.Collection({"accuracy": Accuracy(), "log_loss": LogLoss()})
@@ -80,6 +81,7 @@ def test_a_call_that_ends_its_processes_fails_and_the_others_do_not():
         assert bad.exception() is not None
 
 
+@long
 def test_dask_evaluates_again_what_a_dead_worker_had(files):
     dask: Any = import_module("distributed")
     alone = fold(files, BOTH, BINARY, batch_size=64)

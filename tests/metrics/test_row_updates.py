@@ -22,6 +22,7 @@ from datarax.metrics import (
 from datarax.metrics.row_updates import updated_at
 from datarax.numerics import double_float
 from datarax.statistics import ConfusionCounts, Moments, WeightedTotal
+from tests.helpers import long
 from tests.registry import BATCH, CASES
 
 PLACES, REPLICAS = 3, 4
@@ -153,7 +154,7 @@ def test_terms_that_are_not_of_single_rows_are_refused(rng):
         Sliced(Wrong(), 2, by="s").update(values, s=slices)
 
 
-@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("repeated", [False, pytest.param(True, marks=long)])
 def test_devices_without_float64_add_the_same_terms(repeated, rng, monkeypatch):
     rows, size = 60, PLACES * REPLICAS if repeated else PLACES
     x, y = rng.normal(3, 2, (2, rows)).astype(np.float32)

@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Bootstrap, Collection, Compare, Sliced, metrics
-from tests.helpers import bits, make_mesh, optimized, place
+from tests.helpers import bits, long, make_mesh, optimized, place
 
 
 def accuracy(**config):
@@ -49,6 +49,7 @@ def test_the_difference_and_its_replicas(rng):
     assert results.keys() == {"a", "b", "difference", "lower", "upper"}
 
 
+@long
 def test_the_interval_covers_the_difference(rng):
     trials, size = 4000, 300
     batch = [two_models(rng, size) for _ in range(trials)]

@@ -9,7 +9,7 @@ from scipy import stats
 
 import datarax
 from datarax import Compare, Sliced, metrics
-from tests.helpers import make_mesh, optimized, place
+from tests.helpers import long, make_mesh, optimized, place
 
 CELLS, Z = 16, stats.norm.ppf(0.975)
 
@@ -114,6 +114,7 @@ def test_in_parts_in_slices_and_on_a_mesh(rng, clusters):
         np.testing.assert_allclose(sliced["1"][name], x, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+@long
 def test_coverage_of_the_difference(rng):
     trials, groups, rows = 2000, 40, 200
     cluster = np.repeat(np.arange(groups), rows // groups).astype(np.int32)

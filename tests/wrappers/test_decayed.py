@@ -14,7 +14,7 @@ import datarax
 from datarax import Collection, Decayed, Sliced, Window, metrics
 from datarax.algebra.pytrees import leaf_states
 from datarax.statistics.buffer import Rows
-from tests.helpers import bits, collectives_in, make_mesh, place
+from tests.helpers import bits, collectives_in, long, make_mesh, place
 from tests.registry import GROUPS, of_each_statistic
 from tests.wrappers.over_time import SUBJECTS, value_of
 
@@ -224,7 +224,9 @@ def test_jit_scan_and_donation_equal_updates_one_by_one(rng):
     assert len(traces) == 1
 
 
-@pytest.mark.parametrize(("name", "kind"), [("std", "explicit"), ("auroc", "auto")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("std", "explicit"), pytest.param("auroc", "auto", marks=long)]
+)
 def test_on_devices_as_on_one(name, kind, rng):
     mesh, subject = make_mesh(kind, {"d": 8}), SUBJECTS[name]
     batches = draws(rng, subject, 4)

@@ -7,7 +7,7 @@ import sklearn.metrics as sk
 
 import datarax
 from datarax import Interval, Sliced, metrics
-from tests.helpers import make_mesh
+from tests.helpers import long, make_mesh
 from tests.wrappers.test_interval_areas import by_influence
 
 CLASSES = 3
@@ -154,6 +154,7 @@ def test_a_class_that_does_not_occur_changes_nothing(rng):
     np.testing.assert_allclose(list(found[1].values()), list(found[0].values()), rtol=1e-6)
 
 
+@long
 def test_it_covers(rng):
     share = np.array([[30, 6, 4], [5, 20, 5], [2, 8, 20]]) / 100
     truth = np.average(2 * share.diagonal() / (share.sum(0) + share.sum(1)))

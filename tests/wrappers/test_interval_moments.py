@@ -11,7 +11,7 @@ import sklearn.metrics as sk
 
 import datarax
 from datarax import Interval, Sliced, metrics
-from tests.helpers import make_mesh
+from tests.helpers import long, make_mesh
 
 Z = scipy.stats.norm.ppf(0.975)
 
@@ -66,6 +66,11 @@ def assert_near(got, want, rtol=1e-6):
         np.testing.assert_allclose(got[name], value, rtol=rtol, err_msg=name)
 
 
+@jax.jit
+def computed(metric, p, t, w):
+    return metric.update(p, t, weights=w).compute()
+
+
 @by_metric
 @pytest.mark.parametrize(("mean", "spread"), [(0, 1), (1e4, 0.3), (-1e-30, 1e-30), (0, 1e30)])
 def test_the_standard_error_is_that_of_the_derivatives(cls, mean, spread, rng):
@@ -77,7 +82,7 @@ def test_the_standard_error_is_that_of_the_derivatives(cls, mean, spread, rng):
         empty = Interval(cls())
         host = empty.update(p, t, weights=w).results()
         np.testing.assert_allclose(host["std_error"], want, rtol=1e-4)
-        traced = jax.jit(lambda m, p, t, w: m.update(p, t, weights=w).compute())(empty, p, t, w)
+        traced = computed(empty, p, t, w)
         np.testing.assert_allclose(traced["std_error"], want, rtol=1e-4)
         assert host["lower"] < host["value"] < host["upper"] <= 1
 
@@ -155,6 +160,7 @@ def test_half_precision_and_the_adjusted_score(rng):
         Interval(metrics.R2Score(adjusted=2))
 
 
+@long
 @by_metric
 def test_intervals_cover(cls, rng):
     sets, rows = 600, 300

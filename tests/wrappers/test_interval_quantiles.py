@@ -7,7 +7,7 @@ import scipy.stats
 
 import datarax
 from datarax import Interval, Sliced, metrics
-from tests.helpers import make_mesh
+from tests.helpers import long, make_mesh
 
 Z = scipy.stats.norm.ppf(0.975)
 
@@ -84,6 +84,7 @@ def test_few_rows_and_extreme_weights(rng):
         assert found["value"] == Interval(metrics.Median()).update(x).results()["value"]
 
 
+@long
 def test_it_covers(rng):
     covered = 0
     for _ in range(300):

@@ -7,7 +7,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Interval, Sliced, metrics
-from tests.helpers import make_mesh, place
+from tests.helpers import long, make_mesh, place
 
 
 def signs(x):
@@ -49,6 +49,16 @@ BOTH = pytest.mark.parametrize(
 )
 
 
+@jax.jit
+def updated(metric, x, y):
+    return metric.update(x, y)
+
+
+@jax.jit
+def updated_and_computed(metric, x, y):
+    return metric.update(x, y).compute()
+
+
 @BOTH
 @pytest.mark.parametrize("levels", [None, 1])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -63,9 +73,9 @@ def test_equals_the_derivatives(make, value, levels, weighted, rng):
     half = 1.959963985 * error / (1 - results["value"] ** 2)
     ends = np.tanh(np.arctanh(results["value"]) + np.array([-half, half]))
     np.testing.assert_allclose([results["lower"], results["upper"]], ends, rtol=1e-4)
-    traced = jax.jit(lambda m, *args: m.update(*args))(empty, x, y).results()
+    traced = updated(empty, x, y).results()
     plain = empty.update(x, y).results()
-    computed = jax.jit(lambda m: m.update(x, y).compute())(empty)
+    computed = updated_and_computed(empty, x, y)
     apart = datarax.per_device(empty, make_mesh("auto", {"d": 4}), "d").update(x, y).results()
     for found in (traced, computed, apart):
         np.testing.assert_allclose([*found.values()], [*plain.values()], rtol=1e-4)
@@ -112,6 +122,7 @@ def test_one_of_a_pair_is_sharded_on_an_explicit_mesh(metric, rng):
     np.testing.assert_allclose([*found.values()], [*want.values()], rtol=1e-4)
 
 
+@long
 def test_it_covers(rng):
     # Of normal values with the correlation r: 6 / pi * asin(r / 2), and 2 / pi * asin(r).
     truth = 6 / np.pi * np.arcsin(0.25), 2 / np.pi * np.arcsin(0.5)

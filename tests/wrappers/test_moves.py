@@ -16,7 +16,7 @@ from datarax.distributed import global_batch
 from datarax.metrics import Accuracy, Max, Mean, Std, Sum
 from datarax.training import StatefulMetric
 from tests import processes
-from tests.helpers import bits, make_mesh
+from tests.helpers import LONG, bits, make_mesh
 from tests.training.loops import Seen, busy
 
 IDS = 64
@@ -34,7 +34,7 @@ def meshes() -> list[tuple[Mesh, str | tuple[str, ...]]]:
 
 
 def test_random_lives_lose_and_double_no_row(rng, tmp_path):
-    places, lives, empty = meshes(), 1000, Seen(IDS)
+    places, lives, empty = meshes(), 1000 if LONG else 300, Seen(IDS)
 
     def anywhere(metric: datarax.Metric) -> datarax.PerDevice:
         return per_device(metric, *places[rng.integers(len(places))])
@@ -59,7 +59,7 @@ def test_random_lives_lose_and_double_no_row(rng, tmp_path):
                     saved = metric.state_dict(), want
                 else:
                     metric, want = anywhere(empty).load_state_dict(saved[0]), saved[1]
-            if life % 200 == 0:  # and through a file
+            if life % 100 == 0:  # and through a file
                 io.save(tmp_path / f"{life}", metric)
                 metric = io.restore(tmp_path / f"{life}", like=anywhere(empty))
             for held, times in [*before, (metric, want)]:

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax import Collection, MultiOutput, Sliced, Window, metrics
 from datarax.testing import check_metric
-from tests.helpers import collectives_in, make_mesh, place
+from tests.helpers import collectives_in, long, make_mesh, place
 
 OUTPUTS, ROWS = 3, 16
 
@@ -129,7 +129,9 @@ def test_sums_of_integers_are_exact():
 
 
 @pytest.mark.parametrize(
-    ("metric", "kind"), [(metrics.F1(), "auto"), (metrics.AUROC(), "explicit")], ids=["f1", "auroc"]
+    ("metric", "kind"),
+    [(metrics.F1(), "auto"), pytest.param(metrics.AUROC(), "explicit", marks=long)],
+    ids=["f1", "auroc"],
 )
 def test_on_devices_as_on_one(metric, kind, rng):
     mesh, batch = make_mesh(kind, {"d": 8}), scores(rng, 64)

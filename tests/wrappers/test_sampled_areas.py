@@ -8,7 +8,7 @@ from scipy import stats
 
 import datarax
 from datarax import Compare, Interval, Sliced, metrics
-from tests.helpers import make_mesh
+from tests.helpers import long, make_mesh
 
 Z = stats.norm.ppf(0.975)
 
@@ -139,7 +139,9 @@ def derived(value, weights):
     return np.sqrt(((weights * slopes) ** 2).sum())
 
 
-@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize(
+    "average", [AVERAGES[0], *(pytest.param(x, marks=long) for x in AVERAGES[1:])]
+)
 def test_average_precision_by_the_definition(average, rng):
     a, b, target, one_hot = drawn(rng, 250, 3)
     b = np.clip(b + 0.1 * rng.random(b.shape), 0, 1).astype(np.float32)
@@ -261,6 +263,7 @@ def test_state_of_constant_size():
     assert sum(x.nbytes for x in jax.tree.leaves(pair.sampled)) <= 1 << 17
 
 
+@long
 def test_it_covers(rng):
     """Macro averages, and differences of two models; benchmarks/coverage.py has more data sets."""
     truth, covered = 0.7602499389, np.zeros(2)  # the normal distribution function at 1 / sqrt(2)

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Collection, Decayed, Sliced, Window, metrics
-from tests.helpers import bits, collectives_in, make_mesh, place
+from tests.helpers import bits, collectives_in, long, make_mesh, place
 from tests.wrappers.over_time import SUBJECTS, value_of
 
 SIZE, ROWS = 3, 16
@@ -126,7 +126,9 @@ def test_an_update_writes_one_state_into_the_ring(rng):
     assert large < 1.5 * small
 
 
-@pytest.mark.parametrize(("name", "kind"), [("f1", "auto"), ("auroc", "explicit")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("f1", "auto"), pytest.param("auroc", "explicit", marks=long)]
+)
 def test_on_devices_as_on_one(name, kind, rng):
     mesh, subject = make_mesh(kind, {"d": 8}), SUBJECTS[name]
     batches = draws(rng, subject, 4)

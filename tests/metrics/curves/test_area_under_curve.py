@@ -325,6 +325,15 @@ def test_what_does_not_fit_the_buffer_is_reported():
     )
 
 
+def test_subnormal_logits_of_a_softmax_are_zero():
+    least = np.finfo(np.float32).tiny
+    logits = np.float32([[-1e-45, -46.5, -least], [0, -46.5, -least], [-20, 1e-40, -1e-40]])
+    empty, target = metrics.ROC(num_classes=3, from_logits=True), np.int32([2, 0, 1])
+    host = empty.update(logits, target)
+    compiled = jax.jit(lambda metric, *given: metric.update(*given))(empty, logits, target)
+    jax.tree.map(np.testing.assert_array_equal, host.canonical(), compiled.canonical())
+
+
 def test_subnormal_scores_are_zero(rng):
     target = (rng.random(100) < 0.5).astype(np.int32)
     subnormal = rng.choice(np.float32([1e-40, -1e-40, 1e-45, 0.0, -0.0]), 100)
