@@ -201,8 +201,9 @@ def _before(first: jax.Array, ends: jax.Array) -> jax.Array:
 def in_runs(x: jax.Array, first: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Counts what is true before the run of each place along the last axis, and within it."""
     axis = x.ndim - 1
-    total = xp.cumsum(x, axis, dtype=xp.int32)
-    before = lax.cummax(xp.where(first, total - x.astype(xp.int32), 0), axis=axis)
+    x = x.astype(xp.int32)
+    total = lax.cumsum(x, axis)
+    before = lax.cummax(xp.where(first, total - x, 0), axis=axis)
     top = xp.int32(np.iinfo(np.int32).max)
     up_to = lax.cummin(xp.where(last, total, top), axis=axis, reverse=True)
     return before, up_to - before

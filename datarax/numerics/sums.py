@@ -207,7 +207,7 @@ def _run_sums_on_host(x: jax.Array, first: jax.Array, last: jax.Array) -> PyTree
     size = x.shape[-1]
     line = np.arange(size)
     ends = np.where(last, line, size - 1)  # without a last element, a run ends with the line
-    ends = np.minimum.accumulate(ends[..., ::-1], -1)[..., ::-1]
+    ends = lax.cummin(ends, ends.ndim - 1, reverse=True)
     sums = np.zeros(x.shape)
     begins = np.flatnonzero(first)
     if not begins.size:

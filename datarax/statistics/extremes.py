@@ -1,6 +1,6 @@
 """The least and the greatest value."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -52,9 +52,12 @@ class Greatest(ElementwiseState, kw_only=False):
         """Folds in values of shape (..., *shape) where `counts`, a mask of that shape, is true."""
         axes = tuple(range(x.ndim - len(self.shape)))
         if x.is_on_host and on_host(counts) and not x64_enabled():
-            number, own = np.where(counts, x.wide, -np.inf), self.double.wide
+            number: Any = x.wide
+            if np.count_nonzero(counts) < number.size:
+                number = np.where(counts, number, -np.inf)
             greatest = np.maximum.reduce(number, axes, initial=-np.inf)
-            return self.with_parts({"parts": split(np.where(own < greatest, greatest, own))})
+            own = np.add(*self.parts, dtype=np.float64)
+            return self.with_parts({"parts": split(np.maximum(own, greatest))})
         least = xp.asarray(-xp.inf, x.dtype)
         high = xp.max(x.high, axes, initial=least, where=counts)
         # Among the values with the greatest high part, the greatest low part.

@@ -58,7 +58,10 @@ class WeightedTotal(CountsInvalid, kw_only=False):
 
         NaN and infinities are excluded, and counted in `invalid` unless their weight is zero.
         """
-        x = numeric(values, "values")
+        return self.plus_values(numeric(values, "values"), weights)
+
+    def plus_values(self, x: jax.Array, weights: Weights) -> Self:
+        """Folds in an array from `numeric`, as `update`."""
         if not is_integer(x):
             # Cast first: a finite float64 may be infinite in the dtype of the total.
             x = as_float(x)

@@ -3,10 +3,11 @@
 from typing import Any, Literal, Self
 
 import jax
+import numpy as np
 
 from datarax._checks import as_float, is_integer, numeric, real, same_shape, x64_enabled
 from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
-from datarax._xp import lax, xp
+from datarax._xp import lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.row_merge import RowTerms
 from datarax.distributed.merge_ops import MetricReduceOp
@@ -174,11 +175,12 @@ class ExactTotal(WeightedTotal):
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
-        seen = super().update(x, weights=w)
-        whole, is_float = self.whole, xp.bool_(not is_integer(x))
+        seen, whole, is_float = self.plus_values(x, w), self.whole, xp.bool_(not is_integer(x))
         apart = int(isinstance(whole, RowTerms))  # then products of each row are added up
         if not is_integer(x):
-            pass  # the total alone holds floats
+            # The total alone holds floats. That there are some is known from the second batch on.
+            if not apart and on_host(self.is_float) and np.all(self.is_float.parts[0] > 0):
+                return seen
         elif w is None:
             whole = whole.update(x)
         elif w.dtype == xp.bool_:
