@@ -189,6 +189,21 @@ def test_tweedie_deviances_of_any_two_scales(rng):
         assert float(jax.device_get(seen).compute()) == pytest.approx(228.2585, rel=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(2000, 5), (40, 60), (3, 1500, 4), (5000,)], ids=str)
+def test_cumulative_sums_and_sorts_along_rows_of_any_length(shape, rng):
+    x, axis = rng.integers(-9, 9, shape).astype(np.int32), len(shape) - 1
+    for name in ("cumsum", "cummax", "cummin"):
+        for reverse in (False, True):
+            got = getattr(lax, name)(x, axis=axis, reverse=reverse)
+            assert type(got) is np.ndarray
+            want = getattr(jax.lax, name)(x, axis=axis, reverse=reverse)
+            np.testing.assert_array_equal(got, want)
+    given = x, x // 3, np.arange(x.size, dtype=np.int32).reshape(shape)
+    both = [each.sort(given, num_keys=2, is_stable=True) for each in (lax, jax.lax)]
+    for got, want in zip(*both, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_subnormal_numbers_are_zero_on_the_host():
     tiny = np.float32([1e-40, -1e-40, 1e-45, 2.0**-126, 0, -0.0, np.nan, np.inf, 1])
     want = np.float32([0, 0, 0, 2.0**-126, 0, -0.0, np.nan, np.inf, 1])
