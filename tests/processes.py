@@ -138,6 +138,11 @@ class Group:
             self._assign(home, target, args)
             self.tell(rank, _AGAIN)
 
+    @property
+    def waits(self) -> bool:
+        """True if all processes run, those too that have returned."""
+        return all(child.poll() is None for child in self._children)
+
     def _start(self, home: Path, env: dict[str, str]) -> "subprocess.Popen[bytes]":
         flags = os.environ.get("XLA_FLAGS", "").split()
         flags = [flag for flag in flags if "host_platform_device_count" not in flag]
@@ -313,9 +318,13 @@ def kept(target: Callable[..., Any], count: int, *args: Any, timeout: float = 30
     """`Group(target, count, *args, timeout=timeout)`, whose processes stay for the next one.
 
     They import JAX, and what the functions need, only once. Processes of which one has not
-    returned are ended, as those of a group are.
+    returned are ended, as those of a group are. Others are started if one has ended meanwhile:
+    JAX ends processes whose heartbeats were late, as on a machine that stood still.
     """
     group = _kept.pop(count, None)
+    if group is not None and not group.waits:
+        group.close()
+        group = None
     if group is None:
         group = Group(target, count, *args, timeout=timeout)
     else:

@@ -26,9 +26,10 @@ def test_the_ends_are_quantiles(q, rng):
     want = ends(x, q)
     np.testing.assert_allclose([results["lower"], results["upper"]], want, rtol=1e-6)
     np.testing.assert_allclose(results["std_error"], (want[1] - want[0]) / (2 * Z), rtol=1e-6)
-    # A row of weight 2 is one observation; a masked one is none.
+    # A row of weight 2 is one observation; a masked one is none. Two values in one bin are known
+    # without weights, the least and the greatest of it; with weights, what lies between is not.
     two = metric.update(x, weights=np.full(203, 2.0)).results()
-    np.testing.assert_allclose(list(two.values()), list(results.values()), rtol=1e-6)
+    np.testing.assert_allclose(list(two.values()), list(results.values()), rtol=1e-3)
     mask = rng.random(203) < 0.5
     masked = metric.update(np.where(mask, x, np.nan), weights=mask).results()
     kept = metric.update(x[mask]).results()
