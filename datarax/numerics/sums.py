@@ -206,7 +206,8 @@ def _run_sums_on_host(x: jax.Array, first: jax.Array, last: jax.Array) -> PyTree
     """`run_sums` in NumPy, of float64. Several elements may begin a run that ends at one place."""
     size = x.shape[-1]
     line = np.arange(size)
-    ends: PyTree = np.where(last, line, size - 1)  # without a last element, a run ends with the line
+    # Without a last element, a run ends with the line.
+    ends: PyTree = np.where(last, line, size - 1)
     ends = lax.cummin(ends, ends.ndim - 1, reverse=True)
     sums = np.zeros(x.shape)
     begins = np.flatnonzero(first)
