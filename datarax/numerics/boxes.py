@@ -47,9 +47,7 @@ class PairSizes(NamedTuple):
         A unit for each axis, which changes no ratio of areas; or one for both axes, which changes
         no angle either.
         """
-        size = xp.maximum(self.around.high, 2 * xp.finfo(self.around.dtype).tiny)
-        size = size if by_axis else xp.max(size, -1, keepdims=True)
-        unit = power_of_two_near_reciprocal(size)
+        unit = _unit(self.around, by_axis=by_axis)
         return type(self)(*(x * unit for x in self))
 
 
@@ -109,12 +107,15 @@ def _distance(sizes: PairSizes) -> DoubleFloat:
 
 def _angle(sizes: PairSizes) -> DoubleFloat:
     """The difference of both angles atan(w / h), over a right angle."""
-    a, b = (x * _unit(x) for x in (sizes.first, sizes.second))
+    a, b = (x * _unit(x, by_axis=False) for x in (sizes.first, sizes.second))
     # The tangent of a difference: no digits cancel where both angles are nearly equal.
     across = a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
     angle = xp.arctan2(across.to_float(), (a * b).sum(-1).to_float())
     return DoubleFloat.of(angle) * (2 / math.pi)
 
 
-def _unit(sizes: DoubleFloat) -> jax.Array:
-    return power_of_two_near_reciprocal(xp.max(sizes.high, -1, keepdims=True))
+def _unit(sizes: DoubleFloat, *, by_axis: bool) -> jax.Array:
+    """A power of two near the reciprocal of each size, or of the greater of width and height."""
+    # Devices may take a subnormal size for zero; in this unit it is still far from underflow.
+    size = xp.maximum(sizes.high, 2 * xp.finfo(sizes.dtype).tiny)
+    return power_of_two_near_reciprocal(size if by_axis else xp.max(size, -1, keepdims=True))

@@ -56,6 +56,16 @@ def test_large_integers_are_not_rounded():
     assert update(metrics.IoU(), preds, target).compute() == 0.75
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_boxes_of_a_subnormal_size_keep_their_angle(jitted):
+    # Corners are normal numbers; their differences, times this, are 1 and 3, and 2 and 2.
+    unit = 2.0**-130
+    whole = [np.float32([[32, 32, 32 + w, 32 + h]]) for w, h in ((1, 3), (2, 2))]
+    metric, boxes = metrics.CIoU(), [x * np.float32(unit) for x in whole]
+    seen = jax.jit(metrics.CIoU.update)(metric, *boxes) if jitted else metric.update(*boxes)
+    np.testing.assert_allclose(seen.compute(), metric.update(*whole).compute(), rtol=1e-6)
+
+
 def test_what_is_no_box_is_counted():
     boxes = np.float32([[0, 0, 1, 1]] * 4)
     bad = boxes.copy()
