@@ -97,6 +97,13 @@ def by_blocks(function: Callable[..., R], axes: int, *arrays: PyTree) -> R:
     return jax.tree.map(lambda *x: np.concatenate(x).reshape(shape + x[0].shape[1:]), *parts)
 
 
+def replaced(mask: Host | jax.Array, x: jax.Array, other: ArrayLike) -> jax.Array:
+    """`xp.where(mask, x, other)`, not to be kept: it may be `x` itself, without a copy."""
+    if on_host(mask, x) and np.count_nonzero(mask) == mask.size:  # mostly, all rows can be used
+        return x
+    return xp.where(mask, x, other)
+
+
 def is_traced(tree: PyTree) -> bool:
     """True if any array of a pytree is traced."""
     return not on_host(tree) and any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
@@ -580,6 +587,14 @@ def _broadcasted_iota(dtype: DTypeLike, shape: tuple[int, ...], dimension: int) 
     return np.broadcast_to(np.indices(shape, sparse=True)[dimension].astype(dtype), shape)
 
 
+def _integer_pow(x: Host, power: int) -> Host:
+    """Products of squares, in a tenth of the time of a power of NumPy."""
+    if power < 2:
+        return x**power
+    half = _integer_pow(x, power // 2)
+    return half * half * x if power % 2 else half * half
+
+
 def _expand_dims(x: Host, axes: Iterable[int]) -> Host:
     """`np.expand_dims`, without its checks, which take longer than the call."""
     axes, x = tuple(axes), np.asarray(x)
@@ -616,7 +631,7 @@ _LAX = {
     "broadcasted_iota": _broadcasted_iota,
     "expand_dims": _expand_dims,
     "squeeze": lambda x, axes: np.squeeze(x, tuple(axes)),
-    "integer_pow": lambda x, power: x**power,
+    "integer_pow": _integer_pow,
     "dot": _without(np.dot, "precision", "preferred_element_type"),
     "stop_gradient": _of_first,
     "optimization_barrier": _of_first,

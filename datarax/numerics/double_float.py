@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
-from datarax._checks import default_float
+from datarax._checks import default_float, x64_enabled
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, in_x64, lax, on_host, xp
 from datarax.numerics import pairs
@@ -307,6 +307,11 @@ def has_wide(dtype: DTypeLike) -> bool:
 def adds_wide(*arrays: PyTree) -> bool:
     """True if a program adds floats up in float64, in which no sum of float32 overflows."""
     return not on_host(*arrays) and has_wide(default_float())
+
+
+def in_float64(*arrays: PyTree) -> bool:
+    """True if sums of float32 are computed in float64, by a program or on the host."""
+    return has_wide(default_float()) if not on_host(*arrays) else not x64_enabled()
 
 
 def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:

@@ -15,7 +15,7 @@ from datarax.algebra.leaf_state import Travel
 from datarax.algebra.one_pass import Fold
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
-from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, stack
+from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, in_float64, split, stack
 from datarax.numerics.limbs import difference_in_unit, float_or_double
 from datarax.numerics.products import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
@@ -28,14 +28,17 @@ from datarax.statistics.example_count import (
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.moments import (
+    DIGITS,
     Apart,
     CentralMoments,
     Parts,
     about_mean,
     as_double,
     in_unit_of_greatest,
+    unit_in_float32,
 )
 from datarax.statistics.sums_about_mean import (
+    HostSums,
     SumsAboutMean,
     sums_about_mean,
     sums_on_host,
@@ -106,10 +109,6 @@ class TwoMoments(CrossedMoments):
         The weights are floats, or booleans for 1 and 0.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
-        if on_host(x, y, w) and not x64_enabled():
-            sums = sums_on_host(DoubleFloat.of(x).wide, DoubleFloat.of(y).wide, w, axes)
-            if sums is not None:
-                return self.of_all_sums(sums)
         w, weight_unit = in_unit_of_greatest(w, axes, x.dtype)
         if isinstance(x, DoubleFloat) or isinstance(y, DoubleFloat):
             both = stack([DoubleFloat.of(x), DoubleFloat.of(y)])
@@ -133,18 +132,59 @@ class TwoMoments(CrossedMoments):
     ) -> Fold | Self:
         """These moments with those of rows merged in: the arguments are those of `of_two`.
 
-        With `of_errors`, for which `adds_wide` must hold, the first variable is `x - y`.
+        With `of_errors`, for which `in_float64` must hold, the first variable is `x - y`.
         """
+        axes = tuple(range(x.ndim - len(self.shape)))
         if not adds_wide(x, y, w):
+            if of_errors:
+                x = DoubleFloat.of(x) - y
+            if on_host(self, x, y, w) and not x64_enabled():
+                x, y = (DoubleFloat.of(each).wide for each in (x, y))
+                sums = sums_on_host(x, y, w, axes, crossed=self.crossed)
+                if sums is not None:
+                    return self._plus_on_host(sums)
             return self.combine(self.of_two(x, y, w))
 
         def finish(sums: SumsAboutMean) -> Self:
             return self.combine(self.of_all_sums(sums))
 
-        axes = tuple(range(x.ndim - len(self.shape)))
         return sums_about_mean(
             [x, y], w, axes, 2, finish, crossed=self.crossed, of_errors=of_errors
         )
+
+    def _plus_on_host(self, sums: HostSums) -> Self:
+        """These moments with sums of float64 merged in by the formulas of `plus`, in NumPy.
+
+        Float64 holds all of them in units of one, so units are chosen once, for the result.
+        """
+        exponent, weight_exponent = self.exponents
+        scales = np.array([weight_exponent, exponent, weight_exponent + 2 * exponent])
+        high, low = zip(self.count, self.mean, *self.powers, strict=True)
+        n, mean, squares = np.ldexp(np.add(high, low, dtype=np.float64), scales)
+        total = n + sums.weight
+        safe = np.where(total > 0, total, 1)
+        share, apart = sums.weight / safe, sums.means - mean
+        factor = n * share
+        mean = mean + apart * share
+        squares = squares + sums.squares + apart * apart * factor
+        greatest = np.abs(mean) + np.sqrt(squares / safe)
+        unit = np.maximum(exponent, unit_in_float32(greatest, DIGITS))
+        weight_unit = np.maximum(weight_exponent, unit_in_float32(total, 0))
+        scales = np.array([weight_unit, unit, weight_unit + 2 * unit])
+        high, low = split(np.ldexp(np.array([total, mean, squares]), -scales))
+        changed: dict[str, PyTree] = {
+            "count": (high[0], low[0]),
+            "mean": (high[1], low[1]),
+            "powers": ((high[2], low[2]),),
+            "exponent": unit,
+            "weight_exponent": weight_unit,
+        }
+        if self.co:
+            high, low = self.co  # type: ignore[misc]
+            co = np.ldexp(np.add(high, low, dtype=np.float64), weight_exponent[0] + sum(exponent))
+            co = co + sums.co + apart[0] * apart[1] * factor[0]
+            changed["co"] = split(np.ldexp(co, -(weight_unit[0] + sum(unit))))
+        return self.with_parts(changed)
 
     def of_all_sums(self, sums: SumsAboutMean) -> Self:
         weight, axis = sums.weight, sums.weight.ndim - len(self.shape)
@@ -372,7 +412,7 @@ class Residuals(TwoVariables):
         p, t, w, invalid = pairs(preds, target, weights, self.shape)
         examples, y = self.examples.plus_rows(w), float_or_double(t)
         w = xp.broadcast_to(w, t.shape)
-        if adds_wide(p, t, w):
+        if in_float64(p, t, w):
             moments = self.moments.plus_two(float_or_double(p), y, w, of_errors=True)
         else:
             # The errors are in units of `2**unit`, in which none overflows.

@@ -10,7 +10,7 @@ import jax
 from datarax._checks import as_float, numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import by_blocks, lax, on_host, x64, xp
+from datarax._xp import by_blocks, lax, on_host, replaced, x64, xp
 from datarax.algebra.one_pass import Term, reduced
 from datarax.numerics.double_float import DoubleFloat, adds_wide, is_one
 from datarax.numerics.limbs import as_double, difference, difference_in_unit, float_or_double
@@ -290,9 +290,9 @@ class LossTotal(CountsInvalid, kw_only=False):
 
         def losses(counts: jax.Array, *given: jax.Array) -> PyTree:
             p, t, e = convert(*given)
-            e = xp.where(counts, e, 0)
+            e = replaced(counts, e, 0)
             # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
-            p, t = (xp.where(counts, x, xp.ones((), x.dtype)) for x in (p, t))
+            p, t = (replaced(counts, x, xp.ones((), x.dtype)) for x in (p, t))
             value = loss(p, t, e, self.parameter)
             if row.scale:
                 return value, row.scale(p, t, self.parameter)

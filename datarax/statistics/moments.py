@@ -10,7 +10,7 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, on_host, xp
+from datarax._xp import in_x64, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold
@@ -116,7 +116,9 @@ class CentralMoments(ElementwiseState, kw_only=False):
         """Moments from sums in float64, in units of which none is far from 1, and the units."""
         spread = (powers[0] / weight).map(xp.sqrt) if powers else DoubleFloat.of(0, np.float32)
         greatest = where(weight.high > 0, mean.map(xp.abs) + spread, DoubleFloat.of(0, np.float32))
-        unit, weight_unit = (_unit_of(*each) for each in ((greatest, DIGITS), (weight, 0)))
+        unit, weight_unit = (
+            unit_in_float32(x.wide, digits) for x, digits in ((greatest, DIGITS), (weight, 0))
+        )
         # In float64, in which no power of them overflows.
         values, weights = (
             DoubleFloat.of(power_of_two(-each, np.float32)) for each in (unit, weight_unit)
@@ -460,11 +462,10 @@ def about_mean(
     return total, DoubleFloat.of(first) + second, d, unit
 
 
-def _unit_of(greatest: DoubleFloat, digits: int) -> jax.Array:
-    """`unit_exponent` of a number that is one array of float64."""
+def unit_in_float32(greatest: jax.Array, digits: int) -> jax.Array:
+    """`unit_exponent` of numbers in float64, of a unit that is a normal float32."""
     info = xp.finfo(np.float32)
-    with jax.enable_x64(True):
-        unit = exponent_of(greatest.wide) - xp.int32(digits)
+    unit = in_x64(exponent_of, greatest) - xp.int32(digits)
     return xp.clip(unit, xp.int32(info.minexp), -xp.int32(info.minexp))
 
 

@@ -366,6 +366,8 @@ def _host_sum(x: Any, w: Array | None, axes: int) -> np.ndarray:
         if np.count_nonzero(w) < w.size:
             x = np.where(w, x, 0)
         x = x if w.dtype == np.bool_ else np.multiply(x, w, dtype=np.float64)
+    if x.dtype == np.bool_ and not axes:
+        return np.float64(np.count_nonzero(x))
     over = tuple(range(x.ndim - axes))
     return np.add.reduce(x, over, np.float64) if over else x.astype(np.float64)
 

@@ -98,8 +98,23 @@ def sums_about_mean(
     return Fold([Term(weight, axes), *map(weighted, xs)], second)
 
 
-def sums_on_host(x: Any, y: Any, w: Any, axes: tuple[int, ...]) -> SumsAboutMean | None:
-    """As `sums_about_mean` of two variables in float64, with their co-moment, in NumPy.
+class HostSums(NamedTuple):
+    """Sums over rows of two variables, in NumPy: the fields of `SumsAboutMean`."""
+
+    weight: np.ndarray
+    """Of the shape of an example."""
+    means: np.ndarray
+    """(2, *shape)."""
+    squares: np.ndarray
+    """(2, *shape)."""
+    co: np.ndarray
+    """Of the shape of an example; 0 if it is not asked for."""
+
+
+def sums_on_host(
+    x: Any, y: Any, w: Any, axes: tuple[int, ...], *, crossed: bool
+) -> HostSums | None:
+    """As `sums_about_mean` of two variables in float64, of order 2, in NumPy.
 
     None if a square leaves the range of float64.
     """
@@ -126,7 +141,8 @@ def sums_on_host(x: Any, y: Any, w: Any, axes: tuple[int, ...]) -> SumsAboutMean
 
     weight, sums = np.zeros(columns), np.zeros((2, columns))
     for each, both in blocks():
-        weight += np.add.reduce(each, -1, np.float64)
+        known = counts_all and not weighs
+        weight += each.shape[-1] if known else np.add.reduce(each, -1, np.float64)
         sums += [total(each, part) for part in both]
     safe = np.where(weight > 0, weight, 1)
     # A sum of equal floats is rounded, and the centre is the float again.
@@ -138,7 +154,8 @@ def sums_on_host(x: Any, y: Any, w: Any, axes: tuple[int, ...]) -> SumsAboutMean
             apart = [xp.where(each != 0, d, 0) for d in apart]
         sums += [total(each, d) for d in apart]
         squares += [total(each, d, d) for d in apart]
-        co += total(each, *apart)
+        if crossed:
+            co += total(each, *apart)
     if not np.isfinite(squares).all():
         return None
     if (small := squares < _LEAST_SQUARE).any():
@@ -147,14 +164,16 @@ def sums_on_host(x: Any, y: Any, w: Any, axes: tuple[int, ...]) -> SumsAboutMean
             if (small & differ.any(-1)).any():
                 return None
     rests = sums / safe
-    squares -= weight * rests * rests
-    co -= weight * rests[0] * rests[1]
-
-    def double(x: Any) -> DoubleFloat:
-        return DoubleFloat.of_float64(x.reshape(shape))
-
-    means = list(map(double, centres + rests))
-    return SumsAboutMean(double(weight), means, [list(map(double, squares))], double(co))
+    squares = np.maximum(squares - weight * rests * rests, 0)  # it may be rounded to below 0
+    if crossed:
+        co -= weight * rests[0] * rests[1]
+    both_shape = (2, *shape)
+    return HostSums(
+        weight.reshape(shape),
+        (centres + rests).reshape(both_shape),
+        squares.reshape(both_shape),
+        co.reshape(shape),
+    )
 
 
 _LEAST_SQUARE = 2.0**-900
