@@ -83,14 +83,15 @@ def without_subnormals(x: np.ndarray) -> Any:
     flat = x.reshape(-1)
     for i in range(0, flat.size if most else 0, BLOCK):  # in blocks that stay in the cache
         if np.minimum.reduce(_bits_below(flat[i : i + BLOCK]), initial=most) < most:
-            return np.where(_bits_below(x) < most, x.dtype.type(0), x)
+            return np.where(_bits_below(flat).reshape(x.shape) < most, x.dtype.type(0), x)
     return x
 
 
 def _bits_below(x: np.ndarray) -> np.ndarray:
     """The bits without the sign, minus 1: up to those of a normal number for a subnormal one."""
-    # A zero wraps to the greatest integer.
-    return np.subtract(np.left_shift(x.view(f"u{x.itemsize}"), 1), 1)
+    bits = np.left_shift(x.view(f"u{x.itemsize}"), 1)
+    bits -= 1  # a zero wraps to the greatest integer
+    return bits
 
 
 @lru_cache(maxsize=256)

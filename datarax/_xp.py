@@ -10,7 +10,7 @@ scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial, partialmethod, wraps
 from importlib import import_module
@@ -86,15 +86,29 @@ def by_blocks(function: Callable[..., R], axes: int, *arrays: PyTree) -> R:
 
     On the host, large arrays are computed in blocks, whose temporary arrays stay in the cache.
     """
-    first = arrays[0]
-    if first.size <= BLOCK or not on_host(*arrays):
+    if max(x.size for x in arrays) <= BLOCK or not on_host(*arrays):
         return function(*arrays)
-    shape = first.shape[:axes]
+    shape = arrays[0].shape[:axes]
     flat = [x.reshape(-1, *x.shape[axes:]) for x in arrays]
     rows = len(flat[0])
-    step = max(1, BLOCK * rows // first.size)
+    step = max(1, BLOCK * rows // max(x.size for x in arrays))
     parts = [function(*(x[i : i + step] for x in flat)) for i in range(0, rows, step)]
     return jax.tree.map(lambda *x: np.concatenate(x).reshape(shape + x[0].shape[1:]), *parts)
+
+
+def blocks_of_rows(*arrays: PyTree) -> Iterator[Sequence[PyTree]]:
+    """Arrays of the host, or None, in blocks of rows that stay in the cache of a processor.
+
+    Other arrays, and arrays of different numbers of rows, are one block.
+    """
+    given = [x for x in arrays if x is not None]
+    rows, size = given[0].shape[:1], given[0].size
+    if size <= BLOCK or any(type(x) is not np.ndarray or x.shape[:1] != rows for x in given):
+        yield arrays
+        return
+    step = max(1, BLOCK * rows[0] // size)
+    for i in range(0, rows[0], step):
+        yield [None if x is None else x[i : i + step] for x in arrays]
 
 
 def replaced(mask: Host | jax.Array, x: jax.Array, other: ArrayLike) -> jax.Array:
@@ -102,6 +116,22 @@ def replaced(mask: Host | jax.Array, x: jax.Array, other: ArrayLike) -> jax.Arra
     if on_host(mask, x) and np.count_nonzero(mask) == mask.size:  # mostly, all rows can be used
         return x
     return xp.where(mask, x, other)
+
+
+def computed_where(
+    mask: Host | jax.Array, function: Callable[..., PyTree], other: PyTree, *arrays: PyTree
+) -> PyTree:
+    """`xp.where(mask, function(*arrays), other)`, of a function of each element by itself.
+
+    On the host it is computed only where it is chosen.
+    """
+    if on_host(mask, other, *arrays):
+        places = np.flatnonzero(mask)
+        if 2 * places.size < mask.size:
+            found = np.array(other)
+            found.reshape(-1)[places] = function(*(x.reshape(-1).take(places) for x in arrays))
+            return found
+    return xp.where(mask, function(*arrays), other)
 
 
 def is_traced(tree: PyTree) -> bool:
@@ -404,10 +434,11 @@ def _where(condition: Host, *values: PyTree) -> PyTree:
         return np.where(condition, *values)
     x, y = values
     dtype = np.result_type(x, y)
-    if np.count_nonzero(condition) == condition.size:  # mostly, all rows can be used
-        shape = np.broadcast_shapes(condition.shape, np.shape(x), np.shape(y))
-        if np.shape(x) == shape and x.dtype == dtype:
-            return x.copy()
+    held = np.count_nonzero(condition)
+    if held in (0, condition.size):  # mostly, all rows can be used
+        shape, chosen = np.broadcast_shapes(*map(np.shape, (condition, x, y))), x if held else y
+        if np.shape(chosen) == shape and chosen.dtype == dtype:
+            return chosen.copy()
     if dtype.kind not in "biuf":
         return np.where(condition, x, y)
     whole = np.dtype(f"int{8 * dtype.itemsize}")

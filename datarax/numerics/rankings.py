@@ -6,10 +6,11 @@ import jax
 import numpy as np
 
 from datarax._checks import default_float, is_integer
-from datarax._xp import lax, xp
+from datarax._typing import PyTree
+from datarax._xp import lax, on_host, replaced, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
-from datarax.numerics.sums import run_sums
+from datarax.numerics.sums import are_lines, run_sums
 
 # The logarithm of a probability of zero: a finite number whose exponential is zero.
 _LOG_ZERO = -1e5
@@ -119,7 +120,7 @@ class Ranking(NamedTuple):
 
 
 def _zero_unless(condition: jax.Array, x: DoubleFloat) -> DoubleFloat:
-    return x.map(lambda part: xp.where(condition, part, xp.zeros((), part.dtype)))
+    return x.map(lambda part: replaced(condition, part, xp.zeros((), part.dtype)))
 
 
 def number(x: jax.Array) -> DoubleFloat:
@@ -164,17 +165,13 @@ def ranking(
     first_tied = first | differs(keys[-1]) | differs(keys[-2] > 0)
     last_tied = _before(first_tied, ends)
     counts = keys[-2] <= 0
-    relevance = xp.where(counts, relevance, 0)
+    relevance = replaced(counts, relevance, 0)
     # Documents and relevant documents, in ties and in queries.
     each = xp.stack([counts, relevance > 0])
-    before, within = in_runs(
-        xp.stack([each, each], 1),
-        xp.stack([first_tied, first])[None],
-        xp.stack([last_tied, last])[None],
-    )
-    (above, earlier), (relevant_above, relevant_earlier) = before
-    (tied, documents), (relevant_tied, relevant) = within
-    start = lax.cummax(xp.where(first, place, 0), axis=axis)
+    of_ties, of_queries = in_runs(each, (first_tied, last_tied), (first, last))
+    (above, relevant_above), (tied, relevant_tied) = of_ties
+    (earlier, relevant_earlier), (documents, relevant) = of_queries
+    start = 0 if query is None else lax.cummax(xp.where(first, place, 0), axis=axis)
     return Ranking(
         order=order,
         first=first,
@@ -198,12 +195,42 @@ def _before(first: jax.Array, ends: jax.Array) -> jax.Array:
     return ends | xp.concatenate([first[..., 1:], ends[..., -1:]], -1)
 
 
-def in_runs(x: jax.Array, first: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Counts what is true before the run of each place along the last axis, and within it."""
+def in_runs(x: jax.Array, *runs: tuple[jax.Array, jax.Array]) -> list[tuple[jax.Array, jax.Array]]:
+    """Counts what is true before the run of each place along the last axis, and within it.
+
+    Args:
+        x: booleans.
+        runs: for each way to divide the places into runs, which places begin one, and which end
+            one. They broadcast against `x`.
+    """
+    if on_host(x, runs):
+        total = lax.cumsum(x.astype(xp.int32), x.ndim - 1)
+        return [_in_runs_on_host(x, total, *each) for each in runs]
+    axis, each = x.ndim, x.astype(xp.int32)
+    firsts, lasts = (
+        xp.stack([lax.expand_dims(ends, range(x.ndim - ends.ndim)) for ends in of_each])
+        for of_each in zip(*runs, strict=True)
+    )
+    counts = xp.stack([each] * len(runs))
+    total = lax.cumsum(counts, axis)
+    before = lax.cummax(xp.where(firsts, total - counts, 0), axis=axis)
+    up_to = lax.cummin(xp.where(lasts, total, _MOST), axis=axis, reverse=True)
+    return list(zip(before, up_to - before, strict=True))
+
+
+_MOST = np.int32(np.iinfo(np.int32).max)
+
+
+def _in_runs_on_host(
+    x: PyTree, total: PyTree, first: PyTree, last: PyTree
+) -> tuple[PyTree, PyTree]:
+    """`in_runs` of one kind of runs in NumPy; `total` counts what is true up to each place."""
+    if np.count_nonzero(first) == first.size:  # each place is a run
+        return total - x, x.astype(np.int32)
+    if are_lines(first):
+        none, all_of_line = np.int32(0), total[..., -1:]
+        return np.broadcast_to(none, x.shape), np.broadcast_to(all_of_line, x.shape)
     axis = x.ndim - 1
-    x = x.astype(xp.int32)
-    total = lax.cumsum(x, axis)
-    before = lax.cummax(xp.where(first, total - x, 0), axis=axis)
-    top = xp.int32(np.iinfo(np.int32).max)
-    up_to = lax.cummin(xp.where(last, total, top), axis=axis, reverse=True)
+    before = lax.cummax(np.where(first, total - x, 0), axis)
+    up_to = lax.cummin(np.where(last, total, _MOST), axis, reverse=True)
     return before, up_to - before

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
-from datarax._xp import lax, on_host, xp
+from datarax._xp import lax, on_host, replaced, xp
 
 
 def power_of_two_near_reciprocal(x: jax.Array) -> jax.Array:
@@ -105,7 +105,7 @@ def real_power(x: jax.Array, exponent: float) -> jax.Array:
 
 def one_where_zero(x: jax.Array) -> jax.Array:
     """`x`, but 1 where it is zero, so that it can be a divisor."""
-    return xp.where(x == 0, xp.ones((), x.dtype), x)
+    return replaced(x != 0, x, xp.ones((), x.dtype))
 
 
 def nan_where(condition: jax.Array, x: jax.Array) -> jax.Array:

@@ -7,7 +7,8 @@ from functools import reduce
 import jax
 import numpy as np
 
-from datarax._xp import lax, on_host, special, xp
+from datarax._checks import x64_enabled
+from datarax._xp import computed_where, lax, on_host, replaced, special, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.scaling import exponent_of, power_of_two, significand, times_power_of_two
@@ -169,32 +170,38 @@ def kl_div(
     is infinite where `q` is zero and `p` is not. A subnormal `p` counts as zero.
     """
     both = p + q
-    s = (q - p if difference is None else difference) / xp.where(both > 0, both, 1)
+    s = (q - p if difference is None else difference) / replaced(both > 0, both, 1)
     # XLA makes an array of this quotient. Without a barrier it makes others for what both use.
     p, q, s = lax.optimization_barrier((p, q, s))
     difference = q - p if difference is None else difference
-    # log(q / p) = 2 atanh(s) = 2 (s + s**3 / 3 + ...), and difference - 2 p s = difference * s.
-    square = xp.square(s)
     terms, near_one = (8, 1 / 3) if p.dtype.itemsize == 4 else (9, 1 / 8)
-    series = xp.zeros_like(s)
-    for k in reversed(range(terms)):
-        series *= square  # on the host in place
-        series += 1 / (2 * k + 3)
-    near = s * (difference - 2 * p * square * series)
+
+    def near(p: jax.Array, s: jax.Array, difference: jax.Array) -> jax.Array:
+        # log(q / p) = 2 atanh(s) = 2 (s + s**3 / 3 + ...), and difference - 2 p s = difference * s.
+        square = xp.square(s)
+        series = xp.zeros_like(s)
+        for k in reversed(range(terms)):
+            series *= square  # on the host in place
+            series += 1 / (2 * k + 3)
+        return s * (difference - 2 * p * square * series)
+
     some = p >= xp.finfo(p.dtype).tiny
     if log_ratio is None:
-        log_ratio = -xp.log(q / xp.where(some, p, 1))
-    far = xp.where(some, difference + p * log_ratio, q)
-    return xp.where(xp.abs(s) < near_one, near, far)
+        log_ratio = -xp.log(q / replaced(some, p, 1))
+    far = replaced(some, difference + p * log_ratio, q)
+    return computed_where(xp.abs(s) < near_one, near, far, p, s, difference)
 
 
 def log_cosh(x: jax.Array) -> jax.Array:
     """`log(cosh(x))` for `x >= 0`, within 10 ulp; it does not overflow."""
-    # Below 1, log1p(2 sinh(x / 2)**2), where 2 sinh(x / 2)**2 = expm1(-x)**2 / (2 exp(-x)).
-    decay = xp.expm1(-xp.minimum(x, 1))
-    near = xp.log1p(decay * decay / (2 * (1 + decay)))
+
+    def near(x: jax.Array) -> jax.Array:
+        # log1p(2 sinh(x / 2)**2), where 2 sinh(x / 2)**2 = expm1(-x)**2 / (2 exp(-x)).
+        decay = xp.expm1(-xp.minimum(x, 1))
+        return xp.log1p(decay * decay / (2 * (1 + decay)))
+
     log_2 = 0.6931471805599453
-    return xp.where(x < 1, near, (x - log_2) + xp.log1p(xp.exp(-2 * x)))
+    return computed_where(x < 1, near, (x - log_2) + xp.log1p(xp.exp(-2 * x)), x)
 
 
 def tweedie_deviance(
@@ -214,6 +221,9 @@ def tweedie_deviance(
     if power == 0:
         part = significand(e)
         return part * part, 2 * exponent_of(e)
+    if power == 1 and on_host(p, t) and not x64_enabled():
+        # Numbers in the range of float32, in float64: no quotient of them leaves its range.
+        return kl_div(t, p, e), xp.ones(np.shape(t), xp.int32)
     n, m = exponent_of(t) - exponent_of(p), significand(t) / significand(p)
     if power == 1:
         unit = xp.maximum(exponent_of(t), exponent_of(p))

@@ -202,9 +202,19 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
     return total.map(lambda part: xp.where(first, part, 0))
 
 
+def are_lines(first: PyTree) -> bool:
+    """True if the places that begin a run are those that begin a line, in NumPy."""
+    begins = np.count_nonzero(first)
+    return begins > 0 and begins * first.shape[-1] == first.size and bool(first[..., 0].all())
+
+
 def _run_sums_on_host(x: jax.Array, first: jax.Array, last: jax.Array) -> PyTree:
     """`run_sums` in NumPy, of float64. Several elements may begin a run that ends at one place."""
     size = x.shape[-1]
+    if are_lines(first) and are_lines(last[..., ::-1]):
+        of_lines = np.zeros(x.shape)
+        of_lines[..., 0] = xp.sum(x, -1)
+        return of_lines
     line = np.arange(size)
     # Without a last element, a run ends with the line.
     ends: PyTree = np.where(last, line, size - 1)

@@ -46,8 +46,19 @@ class ClassRows:
         return self.scores.shape[-1]
 
     @cached_property
+    def _of_short_rows(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """On the host: the least and the greatest score of each row, and their sum."""
+        return by_blocks(_over_classes, self.scores.ndim - 1, self.scores)
+
+    @property
+    def _is_short(self) -> bool:
+        return self._is_on_host and 0 < self.size < _LONG
+
+    @cached_property
     def least(self) -> jax.Array:
         """The least score of each row."""
+        if self._is_short:
+            return self._of_short_rows[0]
         return self._on_host(lambda x: xp.min(x, -1)) if self._is_on_host else self._reduced[1]
 
     @cached_property
@@ -55,9 +66,7 @@ class ClassRows:
         """The greatest score of each row; NaN if one is. Only `own` has a gradient."""
         if not self._is_on_host:
             return self._reduced[0]
-        if self.size < _LONG:
-            return self._on_host(lambda x: xp.max(x, -1))
-        return self._at(self._place)
+        return self._of_short_rows[1] if self._is_short else self._at(self._place)
 
     @cached_property
     def _place(self) -> np.ndarray:
@@ -71,6 +80,8 @@ class ClassRows:
     @cached_property
     def total(self) -> jax.Array:
         """The sum of each row."""
+        if self._is_short:
+            return self._of_short_rows[2]
         if self._is_on_host:
             return self._on_host(lambda x: xp.sum(as_float(x), -1))
         return self._reduced[2]
@@ -149,6 +160,17 @@ class ClassRows:
         # log(exp(top) * (total + exp(-top))), where exp(-top) is the share of the label itself.
         loss = top + xp.log1p(total + xp.expm1(-top))
         return xp.where(possible, loss, xp.inf)
+
+
+def _over_classes(x: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+    """The minimum, the maximum and the sum of short rows, in NumPy.
+
+    It takes several times as long along short rows as over them.
+    """
+    columns, shape = np.ascontiguousarray(x.reshape(-1, x.shape[-1]).T), x.shape[:-1]
+    least, greatest = np.minimum.reduce(columns, 0), np.maximum.reduce(columns, 0)
+    total = np.add.reduce(columns.astype(np.float64), 0)
+    return least.reshape(shape), greatest.reshape(shape), total.reshape(shape)
 
 
 def _cross_entropy(logits: PyTree, label: PyTree, own: PyTree, greatest: PyTree) -> PyTree:

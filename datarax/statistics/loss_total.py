@@ -253,7 +253,9 @@ class LossTotal(CountsInvalid, kw_only=False):
                 raise MetricInputError("preds of shape (); expected rows, of shape (..., D)")
 
         p, t, w, invalid = pairs(preds, target, weights, shape, row.domain, parameter)
-        counts = xp.broadcast_to(w.astype(xp.bool_), p.shape)
+        counts = w.astype(xp.bool_)
+        if not (row.of_rows and on_host(w)):  # there (..., 1) for rows
+            counts = xp.broadcast_to(counts, p.shape)
         w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
         degree, is_wide = row.degree(parameter), on_host(p, t, w) and not x64_enabled()
         adds = is_wide or adds_wide(p, t, w)

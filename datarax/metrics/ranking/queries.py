@@ -99,9 +99,9 @@ def ranked_queries(
     if ids is not None:
         return _flat(ids, there, key, relevance, unusable, given)
     w, invalid = rows_weight(jax.tree.map(_greatest, unusable), given)
-    # A document that is not there, so that each query has a place.
-    missing = [(0, 0), (0, 0 if scores.shape[1] else 1)]
-    key, relevance, there = (xp.pad(x, missing) for x in (key, relevance, there))
+    if not scores.shape[1]:  # a document that is not there, so that each query has a place
+        missing = [(0, 0), (0, 1)]
+        key, relevance, there = (xp.pad(x, missing) for x in (key, relevance, there))
     found = ranking(None, xp.where(there, xp.int8(0), xp.int8(1)), key, relevance)
     return Queries(found, w, invalid, False)
 
@@ -132,7 +132,7 @@ def _flat(
     if given is not None:
         # The weight of each document is compared with that of the one before it.
         other = (group[order] < 2) & ~first & (given[order] != xp.roll(given[order], 1))
-        _, others = in_runs(other[None], found.first, found.last)
+        ((_, others),) = in_runs(other[None], (found.first, found.last))
         invalid |= out_of_range(others[0] > 0)
         w = xp.where(others[0] > 0, xp.zeros((), w.dtype), w)
     return Queries(found, w, invalid.where(first), True)

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 import jax
 
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import xp
+from datarax._xp import blocks_of_rows, xp
 from datarax.algebra.row_merge import Target
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import arguments
@@ -71,8 +71,11 @@ class RankedMean(MeanScore):
 
     def with_batch(self, *given: PyTree) -> Self:
         """The metric updated with all arguments of `update`, in order."""
-        queries, scores = self.scored(*given)
-        statistic = self.statistic.add(scores, queries.weight, queries.invalid)
+        *_, query, _ = given
+        statistic = self.statistic
+        for part in [given] if query is not None else blocks_of_rows(*given):
+            queries, scores = self.scored(*part)
+            statistic = statistic.add(scores, queries.weight, queries.invalid)
         return self.replace(statistic=statistic)
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
