@@ -231,11 +231,13 @@ def not_distribution(rows: ClassRows, given: jax.Array) -> Invalid:
     """
     tolerance = root_eps(given)
     total, least, greatest = rows.total, rows.least, rows.greatest
-    outside = (least < 0) | (greatest > 1)
+    bad = (least < 0) | (greatest > 1) | (xp.abs(total - 1) > tolerance)
+    unusable = not_finite(total)  # a sum is not finite if a term is not
+    if on_host(bad) and not bad.any():
+        return unusable
     # The value to report: one that is no probability, or the sum.
     value = xp.where(least < 0, least, xp.where(greatest > 1, greatest, total))
-    # A sum is not finite if a term is not.
-    return out_of_range(outside | (xp.abs(total - 1) > tolerance), value) | not_finite(total)
+    return out_of_range(bad, value) | unusable
 
 
 class Predictions(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from datarax._checks import as_float, default_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import lax, on_host, special, xp
+from datarax._xp import lax, on_host, replaced, special, xp
 from datarax.algebra.fields import field, state
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
@@ -125,7 +125,7 @@ class CalibrationBins(CountsInvalid):
             replicated(x).reshape(-1, self.groups) for x in (confidence, correct, weight)
         )
         counts = weight.astype(xp.bool_)
-        confidence = xp.where(counts, confidence, 0)
+        confidence = replaced(counts, confidence, 0)
         # On the host too, the bin is that of the nearest default float: 1/3 is above 5/15.
         near = confidence.astype(default_float())
         if self.num_bins is None:
@@ -136,7 +136,7 @@ class CalibrationBins(CountsInvalid):
         if groups > 1:
             place = place + lax.broadcasted_iota(xp.int32, place.shape, 1) * bins
         # Beyond the table if the weight is zero: the scatter drops it.
-        place = xp.where(counts, place, groups * bins)
+        place = replaced(counts, place, groups * bins)
         w = as_float(weight)
         columns = (w, w * confidence, xp.where(correct, w, 0))
         sums = _scatter_columns(place, columns, groups * bins)
@@ -190,6 +190,9 @@ def equal_width(p: jax.Array, num_bins: int) -> jax.Array:
 
     By the exact product `p * num_bins`, so that no edge is rounded.
     """
+    if on_host(p) and p.dtype == np.float32:  # of both, float64 holds the product
+        upper = np.ceil(np.multiply(p, num_bins, dtype=np.float64))
+        return xp.clip(upper.astype(np.int32) - 1, 0, num_bins - 1)
     product, error = two_product(p, xp.full(p.shape, num_bins, p.dtype))
     upper = xp.ceil(product)
     # A product that was rounded down to an integer is above it.
@@ -243,9 +246,11 @@ def _scatter_columns(
 ) -> list[DoubleFloat]:
     """For each column, its sum at each of `size` flat indices; other indices are dropped."""
     if on_host(place, *columns):
-        place = place.reshape(-1)
+        place, *columns = (x.reshape(-1) for x in (place, *columns))
         used = place < size
-        return [host_sum(place[used], x.reshape(-1)[used], size) for x in columns]
+        if not used.all():
+            place, *columns = (x[used] for x in (place, *columns))
+        return [host_sum(place, x, size) for x in columns]
     values = xp.stack([x.reshape(-1) for x in columns], -1)
     sums = scatter_floats(place.reshape(-1), values, size)
     return [sums[:, i] for i in range(len(columns))]

@@ -10,7 +10,7 @@ import numpy as np
 from datarax._checks import default_float, numeric, positive_int, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import lax, on_host, xp
+from datarax._xp import lax, on_host, replaced, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term
 from datarax.algebra.row_merge import Merging, RowTerms, Target, rows_last
@@ -304,20 +304,15 @@ def counts_by_class(
     """
     chosen, hit, target = labels
     replicas = w.shape[target.ndim :]
-    wide = lax.expand_dims(hit, range(hit.ndim, w.ndim))
-    of_hits = xp.where(wide, w, xp.zeros((), w.dtype))
     if place is None:
         if chosen.shape[-1] == 1 and size <= _FEW and jax.default_backend() == "cpu":
             # One scatter into the table of both, of which the sums by class are those of a few.
             used = w > 0 if w.ndim == target.ndim else xp.any(w > 0, -1)
-            cell = xp.where(used, target * size + chosen[..., 0], 0)
+            cell = replaced(used, target * size + chosen[..., 0], 0)
             table = count_labels(cell, w, size * size).reshape(size, size, *replicas)
-            return _cells(
-                xp.moveaxis(xp.diagonal(table), -1, 0),
-                table.sum(0),
-                table.sum(1),
-                table.sum((0, 1)),
-            )
+            right = xp.diagonal(table)  # the axis of replicas comes first
+            right = xp.moveaxis(right, -1, 0) if replicas else right
+            return _cells(right, table.sum(0), table.sum(1), table.sum((0, 1)))
         total, shape = xp.sum(w, tuple(range(target.ndim)), w.dtype), (size, *replicas)
     else:
         # The classes of all places are as many labels.
@@ -325,6 +320,7 @@ def counts_by_class(
         total = count_labels(place, w, places)[:, None]
         target, chosen = target + place * size, chosen + place[..., None] * size
         shape = (places, size, *replicas)
+    of_hits = xp.where(lax.expand_dims(hit, range(hit.ndim, w.ndim)), w, xp.zeros((), w.dtype))
     # Each of the k chosen classes gets the weight of the example.
     of_chosen = lax.expand_dims(w, (target.ndim,))
     of_chosen = xp.broadcast_to(of_chosen, (*chosen.shape, *replicas))

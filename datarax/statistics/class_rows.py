@@ -180,5 +180,6 @@ def _cross_entropy(logits: PyTree, label: PyTree, own: PyTree, greatest: PyTree)
     rows = below_top.reshape(-1, below_top.shape[-1])
     rows[np.arange(len(rows)), label.reshape(-1)] = -np.inf
     top = np.subtract(greatest, own, dtype=np.float64)
-    loss = top + np.log1p(xp.sum(np.exp(below_top, out=below_top), -1) + np.expm1(-top))
+    total = xp.sum(np.exp(below_top, out=below_top), -1)
+    loss = top + np.log1p(total + np.expm1(-top))
     return np.where(top < np.inf, loss, np.inf)

@@ -355,8 +355,10 @@ def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
         weights = weights.reshape(-1, weights.shape[-1])
         return at(table)[labels.reshape(-1).astype(xp.uint32)].add(weights, mode="drop")
     if on_host(labels, weights):
-        counts = weights.reshape(-1) != 0
-        labels, weights = labels.reshape(-1)[counts], weights.reshape(-1)[counts]
+        labels, weights = labels.reshape(-1), weights.reshape(-1)
+        if np.count_nonzero(weights) < weights.size:
+            counts = weights != 0
+            labels, weights = labels[counts], weights[counts]
         if weights.dtype.itemsize < 8:
             return xp.asarray(np.bincount(labels, weights, size)[:size], weights.dtype)
         total, inside = np.zeros(size, weights.dtype), labels < size
