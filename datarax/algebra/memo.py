@@ -11,8 +11,9 @@ from datarax._typing import PyTree
 
 Value = TypeVar("Value")
 
-_Memo = dict[tuple[Hashable, ...], list[tuple[list[jax.Array], PyTree]]]
-"""By method, its arguments and the structure of the state: arrays of a state, and the value."""
+_Memo = dict[tuple[Hashable, ...], tuple[list[jax.Array], PyTree]]
+"""By method, its arguments, and the structure and the identity of the arrays of a state: the
+arrays, which keep their identity as long as they are held, and the value."""
 
 # What was computed in the reading that is under way. A context variable holds it, because no
 # argument can: a formula, the `compute` of a metric, takes none.
@@ -50,13 +51,10 @@ def computed_once(method: Callable[..., Value]) -> Callable[..., Value]:
         if memo is None:
             return method(self, *args)
         arrays, structure = jax.tree.flatten(self)
-        known = memo.setdefault((method, args, structure), [])
-        for others, value in known:
-            # Each metric is made anew from its arrays, so two states are the same if these are.
-            if all(x is y for x, y in zip(arrays, others, strict=True)):
-                return value
-        value = method(self, *args)
-        known.append((arrays, value))
-        return value
+        # Each metric is made anew from its arrays, so two states are the same if these are.
+        key = method, args, structure, tuple(map(id, arrays))
+        if key not in memo:
+            memo[key] = arrays, method(self, *args)
+        return memo[key][1]
 
     return once

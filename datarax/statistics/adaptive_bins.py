@@ -398,6 +398,11 @@ def _with_ends(x: jax.Array, low: float, high: float) -> jax.Array:
 
 
 def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
+    """The cells of tables (..., size, slots) in an order (size, n) of the slots."""
+    if on_host(x, order):  # in a tenth of the time
+        size, slots = x.shape[-2:]
+        place = order + slots * np.arange(size)[:, None]
+        return x.reshape(*x.shape[:-2], size * slots).take(place, -1)
     return xp.take_along_axis(x, xp.broadcast_to(order, (*x.shape[:-1], order.shape[-1])), -1)
 
 
