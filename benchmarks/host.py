@@ -49,10 +49,11 @@ class Row(NamedTuple):
     inputs: Inputs
     peer: str
     options: dict[str, Any] = {}  # noqa: RUF012 - not changed
+    note: str = ""
 
     @property
     def name(self) -> str:
-        return f"{type(self.metric).__name__}, {self.inputs.__name__.replace('_', ' ')}"
+        return f"{type(self.metric).__name__}, {self.inputs.__name__.replace('_', ' ')}{self.note}"
 
 
 def rows_of(inputs: Inputs) -> Inputs:
@@ -119,12 +120,20 @@ def rows() -> Iterator[Row]:
         "AveragePrecision": "AveragePrecision",
     }
     for ours, theirs in counted.items():
-        yield Row(getattr(m, ours)(), binary, f"classification.Binary{theirs}")
-        scores = probabilities if ours in ("AUROC", "AveragePrecision") else logits
-        metric, peer = getattr(m, ours)(**of_class), f"classification.Multiclass{theirs}"
-        yield Row(metric, scores, peer, of_class)
-        if scores is logits:
-            yield Row(metric, labels, peer, of_class)
+        one, several = getattr(m, ours)(), getattr(m, ours)(**of_class)
+        peer, peer_of_several = (
+            f"classification.{kind}{theirs}" for kind in ("Binary", "Multiclass")
+        )
+        yield Row(one, binary, peer)
+        if ours in ("AUROC", "AveragePrecision"):
+            # Without thresholds, theirs only stores the scores in an update.
+            yield Row(several, probabilities, peer_of_several, of_class)
+            binned, note = {"thresholds": 200}, "; 200 thresholds there"
+            yield Row(one, binary, peer, binned, note)
+            yield Row(several, probabilities, peer_of_several, of_class | binned, note)
+        else:
+            yield Row(several, logits, peer_of_several, of_class)
+            yield Row(several, labels, peer_of_several, of_class)
     for ours in ("Accuracy", "F1", "AUROC"):
         peer = f"classification.Multilabel{counted[ours]}"
         yield Row(getattr(m, ours)(**of_labels), multilabel, peer, of_labels)
