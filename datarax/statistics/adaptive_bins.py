@@ -10,7 +10,7 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
-from datarax._xp import at, lax, on_host, xp
+from datarax._xp import at, lax, on_host, replaced, xp
 from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
@@ -163,7 +163,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
             slots = grid.slots
             place = grid.place(x) + xp.arange(self.size, dtype=xp.int32)[None, :] * slots
             end = xp.int32(self.size * slots * self.rows)
-            place = xp.where(counted, place, end)  # those that do not count are dropped
+            place = replaced(counted, place, end)  # those that do not count are dropped
             changes = bins.extremes_with(place, x) if self.keeps_extremes else {}
             if row is not None:
                 place = place + row.astype(xp.int32) * (self.size * slots)
@@ -190,7 +190,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         finite = counted & xp.isfinite(below)
         reach = self.reach.parts[0]
         nothing = xp.asarray(-xp.inf, reach.dtype)
-        ends = [xp.where(finite, end, nothing) for end in (-below, above)]
+        ends = [replaced(finite, end, nothing) for end in (-below, above)]
         if self.size == 1:
             ends = [x[:, 0] for x in ends]  # the shape of the rows, to be reduced with others
 
@@ -211,7 +211,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
         # so that every device gives the same result.
         some = counted & (xp.abs(x) >= float(xp.finfo(x.dtype).tiny))
-        x = xp.where(some, x, xp.zeros((), x.dtype))
+        x = replaced(some, x, xp.zeros((), x.dtype))
         return x, (x, x)
 
     def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:

@@ -282,8 +282,11 @@ def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
     if not on_host(table, place, weights):
         return _add_at(table, place, weights)
     used = ((weights != 0) & (place >= 0) & (place < table.size)).reshape(-1)
+    place, weights = place.reshape(-1), weights.reshape(-1)
+    if np.count_nonzero(used) < used.size:
+        place, weights = place[used], weights[used]
     added: Any = np.array(table)
-    np.add.at(added, place.reshape(-1)[used], weights.reshape(-1)[used].astype(table.dtype))
+    np.add.at(added, place, weights.astype(table.dtype))
     return added
 
 
@@ -385,9 +388,11 @@ def extreme_at(
     flat = xp.asarray(part).reshape(-1)
     if on_host(flat, place, values):
         used = (place >= 0) & (place < flat.size)
+        if np.count_nonzero(used) < used.size:
+            place, values = place[used], values[used]
         folded = np.array(flat)
         ufunc = np.maximum if extreme.reduce_op is MetricReduceOp.max else np.minimum
-        ufunc.at(folded, place[used], values[used])
+        ufunc.at(folded, place, values)
     else:
         folded = scatter(flat, place[:, None], values, _INTO_FLAT, mode="drop")
     return extreme.replace(parts=(folded.reshape(extreme.shape),))
