@@ -111,7 +111,7 @@ def blocks_of_rows(*arrays: PyTree) -> Iterator[Sequence[PyTree]]:
         yield [None if x is None else x[i : i + step] for x in arrays]
 
 
-def replaced(mask: Host | jax.Array, x: jax.Array, other: ArrayLike) -> jax.Array:
+def replaced(mask: Host | jax.Array, x: jax.Array, other: PyTree) -> jax.Array:
     """`xp.where(mask, x, other)`, not to be kept: it may be `x` itself, without a copy."""
     if on_host(mask, x) and np.count_nonzero(mask) == mask.size:  # mostly, all rows can be used
         return x

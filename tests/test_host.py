@@ -11,7 +11,7 @@ import sklearn.metrics as sk
 
 import datarax
 from datarax import metrics
-from datarax._xp import at, by_blocks, xp
+from datarax._xp import at, blocks_of_rows, by_blocks, computed_where, replaced, xp
 from tests.registry import BATCH, CASES
 
 
@@ -252,6 +252,32 @@ def test_blocks_of_rows_are_computed_as_all_rows_at_once(rng):
     np.testing.assert_array_equal(alone, x.sum((1, 2)))
 
 
+def test_blocks_of_several_arrays_are_of_the_same_rows(rng):
+    x, y = rng.normal(size=(4999, 13)), rng.normal(size=4999)
+    parts = list(blocks_of_rows(x, None, y))
+    assert len(parts) > 1
+    assert all(none is None and len(a) == len(b) for a, none, b in parts)
+    np.testing.assert_array_equal(np.concatenate([a for a, _, _ in parts]), x)
+    np.testing.assert_array_equal(np.concatenate([b for _, _, b in parts]), y)
+    # Arrays of other sizes, of devices, and few numbers are one block.
+    for given in ((x, y[:1]), (x, jax.numpy.asarray(y)), (x[:9], y[:9]), (x, 1.0)):
+        assert list(blocks_of_rows(*given)) == [given]
+    assert len(list(blocks_of_rows(rng.normal(size=(2, 40_000))))) == 2
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9, 1.0])
+@pytest.mark.parametrize("shape", [(), (7,), (60, 70)])
+def test_a_function_of_the_chosen_elements_is_chosen_everywhere(rng, shape, share):
+    mask, x = np.asarray(rng.random(shape) < share), np.asarray(rng.random(shape))
+    other, expected = np.full(shape, -1.0), np.where(mask, np.sqrt(x) + x, -1.0)
+    for placed in (np.asarray, jax.numpy.asarray):
+        chosen, values = placed(mask), placed(x)
+        found = computed_where(chosen, lambda a, b: xp.sqrt(a) + b, other, values, values)
+        np.testing.assert_allclose(found, expected, 1e-6)
+        np.testing.assert_allclose(replaced(chosen, values, -1.0), np.where(mask, x, -1), 1e-6)
+    assert (other == -1).all()
+
+
 @pytest.mark.parametrize("shape", [(5000, 3), (5000, 100), (3, 5000)])
 @pytest.mark.parametrize("axis", [-1, 1, (1,), 0, None])
 def test_sums_of_many_elements(rng, shape, axis):
@@ -268,6 +294,12 @@ def test_sums_of_many_elements(rng, shape, axis):
         (metrics.KLDivergence(), (7,)),
         (metrics.R2Score(), ()),
         (metrics.Perplexity(), (7,)),
+        (metrics.LogCoshError(), ()),
+        (metrics.MinkowskiDistance(5), ()),
+        (metrics.PearsonCorrCoef(), ()),
+        (metrics.CalibrationError(), ()),
+        (metrics.CoverageError(), (7,)),
+        (metrics.NDCG(), (7,)),
     ],
     ids=lambda x: getattr(type(x), "__name__", ""),
 )
@@ -277,6 +309,11 @@ def test_one_large_update_is_as_many_small_ones(rng, metric, shape):
         preds, target = (x / x.sum(-1, keepdims=True) for x in (preds, target))
     if isinstance(metric, metrics.Perplexity):
         target = rng.integers(0, 7, 40_000)
+    if isinstance(metric, metrics.CalibrationError):
+        target = (target > 0.5).astype(np.int32)
+    if isinstance(metric, metrics.CoverageError | metrics.NDCG):
+        # Ties in the first half, and queries without a relevant document.
+        preds[:20_000], target = preds[:20_000].round(1), (target * 1.5).astype(np.int32)
     preds[12_345] = np.nan  # in one block
     weights = rng.integers(0, 3, 40_000)
     whole = metric.update(preds, target, weights=weights)
@@ -289,3 +326,42 @@ def test_one_large_update_is_as_many_small_ones(rng, metric, shape):
     with pytest.warns(datarax.InvalidValuesWarning) if weights[12_345] else nullcontext():
         found, expected = whole.results(), parts.results()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-10, 1.0, 1e10, 1e30])
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_moments_of_two_variables_at_any_scale(rng, scale, offset, weighted):
+    sizes, weight = (1, 300, 0, 40), scale if weighted else 1.0
+    target = [(scale * (offset + rng.normal(size=n))).astype(np.float32) for n in sizes]
+    preds = [(x + scale * 0.3 * rng.normal(size=x.size)).astype(np.float32) for x in target]
+    weights = [(weight * rng.integers(0, 4, n)).astype(np.float32) for n in sizes]
+    p, t, w = (np.concatenate(x).astype(np.float64) for x in (preds, target, weights))
+
+    def moment(x, y):
+        return np.sum(w / weight * (x - np.average(x, weights=w)) * (y - np.average(y, weights=w)))
+
+    expected = {
+        "R2Score": 1 - np.sum(w / weight * (p - t) ** 2) / moment(t, t),
+        "PearsonCorrCoef": moment(p, t) / np.sqrt(moment(p, p) * moment(t, t)),
+        "ExplainedVariance": 1 - moment(p - t, p - t) / moment(t, t),
+    }
+    for name, value in expected.items():
+        whole, parts = getattr(metrics, name)(), []
+        for a, b, c in zip(preds, target, weights, strict=True):
+            whole = whole.update(a, b, weights=c)
+            parts.append(getattr(metrics, name)().update(a, b, weights=c))
+        merged = parts[3].merge(parts[2]).merge(parts[1].merge(parts[0]))
+        np.testing.assert_allclose([whole.results(), merged.results()], value, 1e-6, err_msg=name)
+        constant = np.full(9, scale, np.float32)
+        alone = getattr(metrics, name)().update(constant, constant)
+        assert float(alone.update(constant, constant).statistic.moments.powers[0][0].max()) == 0
+
+
+def test_replicas_of_a_reading_are_told_apart(rng):
+    scores, target = rng.random(50, np.float32), rng.integers(0, 2, 50)
+    aurocs = [metrics.AUROC().update(scores[i:], target[i:]) for i in range(3)]
+    both = datarax.Collection({str(i): x for i, x in enumerate(aurocs)})
+    found = both.results()
+    for i in range(3):
+        np.testing.assert_allclose(found[str(i)], sk.roc_auc_score(target[i:], scores[i:]), 1e-6)

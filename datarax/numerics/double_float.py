@@ -87,8 +87,7 @@ class DoubleFloat:
             high = np.asarray(number, dtype)
             rest = number - float(high) if math.isfinite(number) else 0.0
             return cls(high, np.asarray(rest, dtype))
-        if type(x) is not np.ndarray:
-            x = xp.asarray(x)
+        x = x if type(x) is np.ndarray else xp.asarray(x)
         if is_one(x, dtype):
             return cls._made(_cast(x, np.float64))
         x = x if dtype is None else x.astype(dtype)

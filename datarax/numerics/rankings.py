@@ -231,6 +231,6 @@ def _in_runs_on_host(
         none, all_of_line = np.int32(0), total[..., -1:]
         return np.broadcast_to(none, x.shape), np.broadcast_to(all_of_line, x.shape)
     axis = x.ndim - 1
-    before = lax.cummax(np.where(first, total - x, 0), axis)
-    up_to = lax.cummin(np.where(last, total, _MOST), axis, reverse=True)
+    before = lax.cummax(xp.where(first, total - x, 0), axis)
+    up_to = lax.cummin(xp.where(last, total, _MOST), axis, reverse=True)
     return before, up_to - before

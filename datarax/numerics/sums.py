@@ -205,7 +205,8 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
 def are_lines(first: PyTree) -> bool:
     """True if the places that begin a run are those that begin a line, in NumPy."""
     begins = np.count_nonzero(first)
-    return begins > 0 and begins * first.shape[-1] == first.size and bool(first[..., 0].all())
+    some = 0 < begins * first.shape[-1] == first.size
+    return some and bool(first[..., 0].all())
 
 
 def _run_sums_on_host(x: jax.Array, first: jax.Array, last: jax.Array) -> PyTree:

@@ -246,11 +246,11 @@ def _scatter_columns(
 ) -> list[DoubleFloat]:
     """For each column, its sum at each of `size` flat indices; other indices are dropped."""
     if on_host(place, *columns):
-        place, *columns = (x.reshape(-1) for x in (place, *columns))
+        place, *weights = (x.reshape(-1) for x in (place, *columns))
         used = place < size
         if not used.all():
-            place, *columns = (x[used] for x in (place, *columns))
-        return [host_sum(place, x, size) for x in columns]
+            place, *weights = (x[used] for x in (place, *weights))
+        return [host_sum(place, w, size) for w in weights]
     values = xp.stack([x.reshape(-1) for x in columns], -1)
     sums = scatter_floats(place.reshape(-1), values, size)
     return [sums[:, i] for i in range(len(columns))]

@@ -180,7 +180,7 @@ class TwoMoments(CrossedMoments):
             "weight_exponent": weight_unit,
         }
         if self.co:
-            high, low = self.co  # type: ignore[misc]
+            high, low = self.co
             co = np.ldexp(np.add(high, low, dtype=np.float64), weight_exponent[0] + sum(exponent))
             co = co + sums.co + apart[0] * apart[1] * factor[0]
             changed["co"] = split(np.ldexp(co, -(weight_unit[0] + sum(unit))))

@@ -367,7 +367,7 @@ def _host_sum(x: Any, w: Array | None, axes: int) -> np.ndarray:
             x = np.where(w, x, 0)
         x = x if w.dtype == np.bool_ else np.multiply(x, w, dtype=np.float64)
     if x.dtype == np.bool_ and not axes:
-        return np.float64(np.count_nonzero(x))
+        return np.float64(np.count_nonzero(x))  # type: ignore[return-value]
     over = tuple(range(x.ndim - axes))
     return np.add.reduce(x, over, np.float64) if over else x.astype(np.float64)
 

@@ -146,7 +146,7 @@ def sums_on_host(
         sums += [total(each, part) for part in both]
     safe = np.where(weight > 0, weight, 1)
     # A sum of equal floats is rounded, and the centre is the float again.
-    centres = lax.reduce_precision(sums / safe, 11, 30)
+    centres: Any = lax.reduce_precision(sums / safe, 11, 30)
     sums, squares, co = np.zeros((2, columns)), np.zeros((2, columns)), np.zeros(columns)
     for each, both in blocks():
         apart = [part - centre[:, None] for part, centre in zip(both, centres, strict=True)]
