@@ -53,6 +53,8 @@ def _is_on_host(x: object) -> bool:
     cls = type(x)
     if cls is tuple:  # of axes, mostly
         return on_host(*x)  # type: ignore[misc]
+    if cls is dict:
+        return on_host(*x.values())  # type: ignore[attr-defined]
     if cls in _DEVICE:
         return False
     if hasattr(cls, "is_on_host"):  # a state, for example, knows it

@@ -499,6 +499,8 @@ class Collection(Metric):
     def _with_parts(self, parts: Iterable[Metric | Stack]) -> Self:
         """A copy with these parts; in `shard_map`, an inner collection may get other stacks."""
         parts = tuple(parts)
+        if not any(isinstance(part, Collection) for part in parts):
+            return self.with_parts({"parts": parts})
         members = _Members(
             each._replace(structure=jax.tree.structure(parts[each.part]))
             if isinstance(parts[each.part], Collection)
