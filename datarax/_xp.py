@@ -104,17 +104,21 @@ def blocks_of_rows(*arrays: PyTree) -> Iterator[Sequence[PyTree]]:
     Other arrays, and arrays of different numbers of rows, are one block.
     """
     given = [x for x in arrays if x is not None]
-    rows, size = given[0].shape[:1], given[0].size
-    if size <= BLOCK or any(type(x) is not np.ndarray or x.shape[:1] != rows for x in given):
+    sizes = {x.shape[0] if type(x) is np.ndarray and x.ndim else None for x in given}
+    rows = sizes.pop()
+    if sizes or not rows or given[0].size <= BLOCK:
         yield arrays
         return
-    step = max(1, BLOCK * rows[0] // size)
-    for i in range(0, rows[0], step):
+    step = max(1, BLOCK * rows // given[0].size)
+    for i in range(0, rows, step):
         yield [None if x is None else x[i : i + step] for x in arrays]
 
 
 def replaced(mask: Host | jax.Array, x: jax.Array, other: PyTree) -> jax.Array:
-    """`xp.where(mask, x, other)`, not to be kept: it may be `x` itself, without a copy."""
+    """`xp.where(mask, x, other)` of the shape and dtype of `x`.
+
+    It is not to be kept, nor written to: it may be `x` itself, without a copy.
+    """
     if on_host(mask, x) and np.count_nonzero(mask) == mask.size:  # mostly, all rows can be used
         return x
     return xp.where(mask, x, other)
@@ -125,13 +129,14 @@ def computed_where(
 ) -> PyTree:
     """`xp.where(mask, function(*arrays), other)`, of a function of each element by itself.
 
-    On the host it is computed only where it is chosen.
+    The mask has the shape of the result. On the host it is computed only where it is chosen.
     """
     if on_host(mask, other, *arrays):
         places = np.flatnonzero(mask)
         if 2 * places.size < mask.size:
-            found = np.array(other)
-            found.reshape(-1)[places] = function(*(x.reshape(-1).take(places) for x in arrays))
+            others, *given = np.broadcast_arrays(other, *arrays)
+            found = np.array(others)
+            found.reshape(-1)[places] = function(*(x.reshape(-1).take(places) for x in given))
             return found
     return xp.where(mask, function(*arrays), other)
 

@@ -139,8 +139,8 @@ class TwoMoments(CrossedMoments):
             if of_errors:
                 x = DoubleFloat.of(x) - y
             if on_host(self, x, y, w) and not x64_enabled():
-                x, y = (DoubleFloat.of(each).wide for each in (x, y))
-                sums = sums_on_host(x, y, w, axes, crossed=self.crossed)
+                p, q = (DoubleFloat.of(each).wide for each in (x, y))
+                sums = sums_on_host(p, q, w, axes, crossed=self.crossed)
                 if sums is not None:
                     return self._plus_on_host(sums)
             return self.combine(self.of_two(x, y, w))

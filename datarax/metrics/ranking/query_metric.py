@@ -1,9 +1,11 @@
 """`QueryMetric`: the mean over queries of a score of the ranking of their documents."""
 
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal, Self
 
 import jax
 
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import blocks_of_rows, xp
 from datarax.algebra.row_merge import Target
@@ -72,9 +74,17 @@ class RankedMean(MeanScore):
     def with_batch(self, *given: PyTree) -> Self:
         """The metric updated with all arguments of `update`, in order."""
         *_, query, _ = given
+        if query is not None:
+            return self._with_blocks([given])
+        try:
+            return self._with_blocks(blocks_of_rows(*given))
+        except MetricInputError:  # an error shows the shapes of the whole batch
+            return self._with_blocks([given])
+
+    def _with_blocks(self, blocks: Iterable[Sequence[PyTree]]) -> Self:
         statistic = self.statistic
-        for part in [given] if query is not None else blocks_of_rows(*given):
-            queries, scores = self.scored(*part)
+        for given in blocks:
+            queries, scores = self.scored(*given)
             statistic = statistic.add(scores, queries.weight, queries.invalid)
         return self.replace(statistic=statistic)
 

@@ -220,3 +220,17 @@ def test_a_long_tie_and_a_long_query(rng):
     values = update(collection, preds=preds, target=half).compute()
     np.testing.assert_allclose(values["mrr"], (first / place).sum(), rtol=1e-6)
     np.testing.assert_allclose(values["hit"], 1 - chances[100], rtol=1e-6)
+
+
+def test_an_error_shows_the_shapes_of_a_large_batch(rng):
+    preds = rng.random((20_000, 10), np.float32)
+    with pytest.raises(datarax.MetricInputError, match=r"\(20000, 10\) and target .*\(20000, 9\)"):
+        metrics.NDCG().update(preds, preds[:, :9])
+    with pytest.raises(datarax.MetricInputError, match=r"shape \(200000,\)"):
+        metrics.NDCG().update(preds.reshape(-1), preds.reshape(-1))
+    with pytest.raises(datarax.MetricInputError, match=r"shape \(\)"):
+        metrics.NDCG().update(0.5, 1.0)
+    relevant = rng.random((20_000, 10)) < 0.3
+    relevant[:, 0] = True
+    whole = metrics.NDCG().update(preds, relevant, weights=2.0)
+    assert whole.results() == pytest.approx(sklearn.metrics.ndcg_score(relevant, preds), 1e-9)
