@@ -13,19 +13,19 @@ Array = jax.Array | np.ndarray
 one of the two alone would not type."""
 
 Weights = ArrayLike | None
-"""How much each example counts: booleans or numbers that broadcast against the leading axes."""
+"""The weight of each example: booleans or numbers that broadcast against the leading axes."""
 
 PyTree = Any
 """Arrays in nested tuples, lists, dicts and registered classes."""
 
 Structure = Any
-"""What `jax.tree.structure` gives; JAX has no type for it."""
+"""The result of `jax.tree.structure`; JAX has no type for it."""
 
 Average = Literal["micro", "macro", "weighted"] | None
-"""How values by class become one; `None` keeps them apart."""
+"""The average of the values by class; `None` keeps them apart."""
 
 TaskAverage = Literal["auto", "micro", "macro", "weighted"] | None
 """An `Average`; "auto" is "macro", and in a binary task, which has no average, one value."""
 
 OnInvalid = Literal["exclude", "propagate", "raise"]
-"""What a result is where some of the data could not be used."""
+"""The policy where some of the data could not be used."""

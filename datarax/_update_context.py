@@ -37,12 +37,12 @@ class Recorder(NamedTuple):
 
 
 class UpdateContext(NamedTuple):
-    """What an update is told besides its arguments."""
+    """The context of an update, besides its arguments."""
 
     metric: str = ""
     """The name of the metric of a collection that is being updated."""
     checks: Literal["all", "warnings", "none"] = "all"
-    """Which checks of values are made: all, only those that warn, or none.
+    """The checks of values that are made: all, only those that warn, or none.
 
     In a program, a label that no class has is likely a mistake, and raises. In a file of millions
     it is data that cannot be used, which is counted as elsewhere.

@@ -78,7 +78,7 @@ def all_finite(x: Host | jax.Array) -> bool:
 
 
 BLOCK = 2**15
-"""How many elements of several arrays fit in the cache of a processor."""
+"""The number of elements of several arrays that fit in the cache of a processor."""
 _MANY = 2**12
 """From so many elements on, the work on the elements takes longer than a call."""
 

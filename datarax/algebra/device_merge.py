@@ -192,9 +192,9 @@ class _Stage(NamedTuple):
     groups: list[list[int]] | None
     """The groups of devices along the axis that exchange data; `None` for one group of all."""
     size: int
-    """How many devices a group has."""
+    """The number of devices of a group."""
     place: jax.Array
-    """Which device of its group this one is, int32."""
+    """The place of this device in its group, int32."""
 
 
 def _stages(axis_name: AxisName, at_once: int) -> list[_Stage]:

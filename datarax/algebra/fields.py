@@ -19,7 +19,7 @@ Config = dict[str, Hashable]
 
 
 class Field(NamedTuple):
-    """How an annotated class attribute becomes an argument of the constructor."""
+    """Makes an annotated class attribute an argument of the constructor."""
 
     default: Hashable = REQUIRED
     kw_only: bool = True

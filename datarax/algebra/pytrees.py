@@ -1,4 +1,4 @@
-"""How a state is flattened and unflattened; and all leaf states within a pytree."""
+"""Flattens and unflattens states; visits all leaf states within a pytree."""
 
 import functools
 import math

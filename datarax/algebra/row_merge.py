@@ -33,7 +33,7 @@ class Target(NamedTuple):
     """The place of each row, (rows,), unsigned; rows past the last place are left out."""
     places: int
     counts: jax.Array | None = None
-    """How often each row counts in each replica, (rows, replicas) int32; None: once."""
+    """The number of times each row counts in each replica, (rows, replicas) int32; None: once."""
     counts_invalid: bool = True
     """False if states do not count what cannot be used: it is known of the data, and need not be of
     each replica."""

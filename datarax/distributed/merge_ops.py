@@ -36,7 +36,7 @@ Parts = tuple[PyTree, ...]
 
 
 class MetricReduceOp(StrEnum):
-    """How an accumulator combines values: with new data, when merging, and between devices.
+    """Says how an accumulator combines values: with new data, when merging, and between devices.
 
     Example:
         >>> import jax.numpy as jnp

@@ -34,7 +34,7 @@ _TEXT_BLOCK = 2**23
 _QUOTED = re.compile(rb'(?<![^,\r\n])"[^"]*(?:""[^"]*)*("?)')
 """A quoted value of CSV, from the start of a field to its closing quote or the end of the text."""
 _DEEPEST = 100
-"""How many lists and objects of JSON may be within each other. pyarrow reads them by recursion, so
+"""The most lists and objects of JSON within each other. pyarrow reads them by recursion, so
 some thousands would end the process."""
 
 

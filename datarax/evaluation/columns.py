@@ -26,7 +26,7 @@ Names = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns feed which outputs, and what the strings of a column mean.
+    """The columns that feed each output, and the meaning of the strings of a column.
 
     Args:
         names: by output, a column, a list of columns or a glob over their names, such as
@@ -77,7 +77,7 @@ class Feed(NamedTuple):
     ragged: bool
     """True if its lists may have different lengths."""
     width: int | None = None
-    """How many values an item of its lists has, if that is known: 4 for boxes."""
+    """The number of values of an item of its lists, if that is known: 4 for boxes."""
     mask: str | None = None
     """The output that says which values of ragged lists are real, if the metric takes one."""
     labels: bool = False

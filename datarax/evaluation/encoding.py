@@ -65,7 +65,7 @@ class Configuration:
     task: str
     specs: tuple[Spec, ...] = ()
     size: int | None = None
-    """How many classes, labels or outputs there are."""
+    """The number of classes, labels or outputs."""
     names: tuple[str, ...] | None = None
     """The names of the classes or labels."""
     named: bool = False
@@ -73,7 +73,7 @@ class Configuration:
     scores: str | None = None
     slicings: tuple[Slicing, ...] = ()
     bootstrap: int = 0
-    """How many replicas there are of metrics without a formula for their interval."""
+    """The number of replicas of metrics without a formula for their interval."""
     confidence: float = 0.95
     on_invalid: str = "propagate"
     weighted: bool = False

@@ -21,7 +21,7 @@ from datarax._optional import optional
 
 T = TypeVar("T")
 TRIES = 3
-"""How many processes a call may end before it fails."""
+"""The number of processes that a call may end before it fails."""
 
 
 class ProcessExecutor(ThreadPoolExecutor):

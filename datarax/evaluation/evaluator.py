@@ -42,7 +42,7 @@ from datarax.wrappers.collection import Collection
 IN_FLIGHT = 256
 """The most parts that an executor holds at a time, and so the most states that wait here."""
 THREAD_ROWS = 2**20
-"""How many rows there must be for each thread: for fewer, it costs more than it saves."""
+"""The least number of rows for each thread: for fewer, it costs more than it saves."""
 
 M = TypeVar("M", bound=Metric)
 P = TypeVar("P", bound="Progress")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from datarax._errors import MetricInputError
 
 _TAIL = 2**16
-"""How many bytes at the end of a file are hashed: Parquet, Arrow, NPZ have footers there."""
+"""The number of bytes hashed at the end of a file: Parquet, Arrow, NPZ have footers there."""
 
 
 class FileIdentity(NamedTuple):

@@ -15,7 +15,7 @@ from datarax.evaluation.tables import Outputs, Part
 from datarax.metrics import LogLoss
 
 MOST = 20
-"""How many rows are kept."""
+"""The number of rows that are kept."""
 ID = "id"
 """The output with the id of each row."""
 _MOST_LETTERS = 200

@@ -40,7 +40,7 @@ FORMAT = 4
 
 @dataclass(frozen=True)
 class Outcome(Progress):
-    """What an evaluation was asked for, and what it has computed so far."""
+    """The request of an evaluation, and the results so far."""
 
     metric: Collection
     config: Configuration = field(kw_only=True)

@@ -25,7 +25,7 @@ from datarax.wrappers.clusters import CLUSTER
 MOST_CLASSES = 10_000
 MOST_SLICES = 100
 MOST_VALUES = 1_000_000
-"""How many distinct values of a column are counted."""
+"""The number of distinct values of a column that are counted."""
 _FIRST_ROWS = 1000
 _ROWS = 65536
 
@@ -197,7 +197,7 @@ def planned(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What was asked for, and what is known of the files. Errors say what does not fit."""
+    """The request, and the facts about the files. Errors say what does not fit."""
 
     request: Configuration
     columns: Columns

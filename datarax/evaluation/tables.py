@@ -40,7 +40,7 @@ class ColumnType(NamedTuple):
     """ "float", "integer", "boolean", "text", "null" (no value at all), "doubled" (several columns
     have the name), or "other"."""
     lists: int
-    """How many lists are around the values."""
+    """The number of lists around the values."""
     ragged: bool
     """True if the lists may have different lengths."""
     name: str
@@ -48,7 +48,7 @@ class ColumnType(NamedTuple):
 
 
 Types = dict[str, ColumnType]
-"""What columns hold, by name."""
+"""The contents of columns, by name."""
 
 
 class Part(NamedTuple):
@@ -67,7 +67,7 @@ class Part(NamedTuple):
     counted: bool = False
     """True if `rows` is exact: the format counts rows, and all columns have the same number."""
     start: int | None = None
-    """How many rows of the file are before it; None if the format does not say."""
+    """The number of rows of the file before it; None if the format does not say."""
 
     @property
     def path(self) -> str:

@@ -60,7 +60,7 @@ class Task:
     """A kind of predictions."""
 
     takes: str
-    """What the columns of predictions and targets hold, for messages."""
+    """The contents of the columns of predictions and targets, for messages."""
     defaults: str
     """The metrics without `--metrics`, written as in `--metrics`."""
     size: str | None = None

@@ -1,4 +1,4 @@
-"""What leaves the process: checkpoints of metrics, and writers of results."""
+"""Checkpoints of metrics, and writers of results."""
 
 from datarax.io.checkpoint import pack as pack
 from datarax.io.checkpoint import restore as restore

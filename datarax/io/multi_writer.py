@@ -8,7 +8,7 @@ from datarax.io.writer import Step
 
 
 class Writes(Protocol):
-    """What writers have in common, those of other libraries included."""
+    """The protocol that writers have in common, those of other libraries included."""
 
     def write(self, step: Any, results: Any, /) -> object: ...
     def flush(self) -> object: ...

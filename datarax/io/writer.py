@@ -16,13 +16,13 @@ from datarax._errors import MetricInputError, MetricTypeError, WriterError, Writ
 from datarax._typing import ArrayLike
 
 Step = ArrayLike | str
-"""What identifies results: the number of the step."""
+"""The key of results: the number of the step."""
 
 Items = dict[str, Any]
 """Results by name: numbers, strings, None, NumPy arrays, lists, and named tuples of arrays."""
 
 OnError = Literal["warn", "raise"]
-"""What happens at the next call, if writing fails."""
+"""The behaviour of the next call, if writing fails."""
 
 _Task = tuple[Step, Items] | threading.Event | None
 """What the thread does: it writes the results of a step, or makes sure that all before is written
@@ -30,7 +30,7 @@ and sets an event, or ends."""
 
 _THREAD = "datarax-write"
 WAITING = 1_000
-"""How many results may wait to be written. Then `write` waits too."""
+"""The number of results that may wait to be written. Then `write` waits too."""
 
 
 class Writer(ABC):

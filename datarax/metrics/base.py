@@ -83,7 +83,7 @@ class Metric(State):
     """
 
     on_invalid: OnInvalid = "propagate"
-    """What the result is if some data could not be used: NaN, infinities, labels out of range or
+    """The policy for data that could not be used: NaN, infinities, labels out of range or
     negative weights. "propagate" makes the result NaN, unless it is an integer. "exclude" leaves
     such data out. "raise" raises `InvalidValuesError` when the result is read outside `jit`. Such
     data is always counted, and reading the result outside `jit` warns. The policy applies when the
@@ -369,7 +369,7 @@ class Metric(State):
         return super().weighted_by(factor)
 
     variance_method: ClassVar[Literal["delta", "delong", "woodruff"]] = "delta"
-    """How `sampling_variance` computes it; "woodruff": there is `sampling_ends` in its place."""
+    """The method of `sampling_variance`; "woodruff": there is `sampling_ends` in its place."""
 
     def squared_weights(self) -> "Metric | None":
         """What adds up the squared weights that `sampling_variance` needs, without data.

@@ -43,22 +43,22 @@ class Unusable:
     """The data that a metric could not use."""
 
     by_kind: Count | None
-    """How many rows of each of `KINDS`, in one array: a program needs them apart nowhere."""
+    """The number of rows of each of `KINDS`, in one array: a program needs them apart nowhere."""
     others: dict[str, Count]
-    """How many values or examples of other kinds."""
+    """The number of values or examples of other kinds."""
     example: jax.Array
     """The largest value that is out of range; -inf if it is not known."""
     evidence: dict[str, Count] = dataclass_field(default_factory=dict)
     """By what scores are taken for, how often each code of evidence was found: see `score_kinds`.
     These are no data that could not be used."""
     labels: int | None = dataclass_field(default=None, metadata={"static": True})
-    """How many labels there are, from 0; None if the metric takes no labels."""
+    """The number of labels, from 0; None if the metric takes no labels."""
     takes_probabilities: bool = dataclass_field(default=False, metadata={"static": True})
     """True if the example may be a score, as the metric refuses those that are no probabilities."""
 
     @property
     def counts(self) -> dict[str, Count]:
-        """How many values or examples, by kind: "NaN", "infinite", "out of range" and so on."""
+        """Counts of values or examples, by kind: "NaN", "infinite", "out of range" and so on."""
         by_kind: PyTree = self.by_kind
         if by_kind is None:
             return self.others
@@ -267,7 +267,7 @@ class Bounds:
     widest: float | None = dataclass_field(default=None, metadata={"static": True})
     """`results` warns if they are farther apart than this; None: never."""
     remedy: str = dataclass_field(default="more bits= narrows this", metadata={"static": True})
-    """What the warning says to do."""
+    """The advice of the warning."""
 
     def by_name(self) -> Iterator[tuple[str, PyTree, PyTree]]:
         """The lower and the upper bound of each number, with its name; of a single one, ""."""

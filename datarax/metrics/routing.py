@@ -1,4 +1,4 @@
-"""Which outputs of a step feed which arguments, and outputs that would be ignored by mistake."""
+"""Routes from the outputs of a step to arguments, and outputs that would be ignored by mistake."""
 
 import difflib
 import inspect

@@ -1,4 +1,4 @@
-"""How many observations weighted rows count as: in all, or by target and prediction."""
+"""The number of observations that weighted rows count as: in all, or by target and prediction."""
 
 import functools
 import operator
@@ -159,7 +159,7 @@ class SquaredTotal(Metric):
         return self.replace(statistic=self.statistic.update(each, weights=_squared(weights)))
 
     def observations(self, weight: DoubleFloat) -> jax.Array:
-        """How many observations rows of this total weight count as."""
+        """The number of observations that rows of this total weight count as."""
         return (weight * weight / self.statistic.weight.double).to_float()
 
 

@@ -45,7 +45,7 @@ class DetectionMatches(NamedTuple):
     """The outcomes of the detections of an image."""
 
     rank: jax.Array
-    """How many detections of the same class come before each, (D,)."""
+    """The number of detections of the same class that come before each, (D,)."""
     matched: jax.Array
     """True if each is matched to a box that counts, by area and threshold: (D, A, T)."""
     ignored: jax.Array

@@ -12,7 +12,7 @@ from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat, has_wide
 
 SPECIAL = 2
-"""How many bins there are besides the `2**bits` of the range: for -infinity and infinity."""
+"""The number of bins besides the `2**bits` of the range: for -infinity and infinity."""
 
 
 class DyadicGrid(NamedTuple):
@@ -48,16 +48,16 @@ class DyadicGrid(NamedTuple):
     bottom: jax.Array
     """The biased exponent of the lowest power of two with the bins of floats, (size,)."""
     shift: jax.Array
-    """How many bits of the keys are cut, (size,)."""
+    """The number of bits of the keys that are cut, (size,)."""
     start: jax.Array
     """The same as `bottom`, of `1 - x`, (size,); not used if not `mirrored`."""
     above: jax.Array
-    """How many bits of the keys from that of 1 on are cut, (size,); as `start`."""
+    """The number of bits of the keys from that of 1 on that are cut, (size,); as `start`."""
     bits: int
     """There are `2**bits` bins; at least 10."""
     octaves: int
     mirrored: int
-    """How many powers of two of `1 - x` have narrow bins, about as many as `octaves`; 0 if 1 is
+    """The number of powers of two of `1 - x` with narrow bins, about `octaves`; 0 if 1 is
     like any other number."""
 
     @classmethod

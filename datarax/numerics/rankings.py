@@ -27,31 +27,31 @@ class Ranking(NamedTuple):
     order: jax.Array
     """The place of each document in the arrays that were given, int32."""
     first: jax.Array
-    """Which places begin the run of a query."""
+    """The mask of the places that begin the run of a query."""
     last: jax.Array
-    """Which places end the run of a query."""
+    """The mask of the places that end the run of a query."""
     first_tied: jax.Array
-    """Which places begin a run of ties, which may be of one document."""
+    """The mask of the places that begin a run of ties, which may be of one document."""
     last_tied: jax.Array
-    """Which places end a run of ties."""
+    """The mask of the places that end a run of ties."""
     counts: jax.Array
-    """Which documents count."""
+    """The mask of the documents that count."""
     relevance: jax.Array
     """The relevance of each document, 0 where it does not count; floats."""
     rank: jax.Array
     """The number of the place in its query, from 1, int32."""
     above: jax.Array
-    """How many documents of the query are above the ties of this one, int32."""
+    """The number of documents of the query that are above the ties of this one, int32."""
     tied: jax.Array
-    """How many documents are in the ties of this one, itself included; at least 1."""
+    """The number of documents in the ties of this one, itself included; at least 1."""
     relevant_above: jax.Array
-    """How many of those above are relevant."""
+    """The number of those above that are relevant."""
     relevant_tied: jax.Array
-    """How many of those in the ties are relevant."""
+    """The number of those in the ties that are relevant."""
     documents: jax.Array
-    """How many documents the query has, at all its places."""
+    """The number of documents of the query, at all its places."""
     relevant: jax.Array
-    """How many relevant documents the query has, at all its places."""
+    """The number of relevant documents of the query, at all its places."""
 
     @property
     def irrelevant(self) -> jax.Array:

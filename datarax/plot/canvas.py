@@ -1,4 +1,4 @@
-"""What all figures share: axes, colours, and labels that do not overlap."""
+"""The parts that all figures share: axes, colours, and labels that do not overlap."""
 
 import hashlib
 import io
@@ -35,7 +35,7 @@ LINES = "-", "--", ":", "-."
 MARKERS = "o", "s", "^", "D", "v"
 HATCHED: Style = {"facecolor": "none", "edgecolor": COLORS[4], "hatch": "////"}
 MOST_NAMED = 10
-"""How many series have a colour and a line in the legend."""
+"""The number of series that have a colour and a line in the legend."""
 
 
 def axes_of(ax: "Axes | None", width: float = 5.2, height: float = 4.2) -> "Axes":

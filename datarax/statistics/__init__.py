@@ -1,4 +1,4 @@
-"""What is stored: mergeable sufficient statistics."""
+"""Mergeable sufficient statistics."""
 
 from datarax.algebra.leaf_state import ElementwiseState as ElementwiseState
 from datarax.algebra.leaf_state import LeafState as LeafState

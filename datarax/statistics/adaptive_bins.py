@@ -27,7 +27,7 @@ from datarax.statistics.extremes import Greatest
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed_total
 
 _BLOCK = 1 << 17
-"""How many values are added at a time on the host, so that temporary arrays fit the cache."""
+"""The number of values added at a time on the host, so that temporary arrays fit the cache."""
 
 Tables = dict[str, PyTree]
 """The arrays of a state that are laid out by its bins, by name."""
@@ -75,15 +75,15 @@ class AdaptiveBins(NeedsMaxima, LeafState):
     """True if each class has tables of its own, whose bins are joined without those of others."""
 
     size: int = 1
-    """How many classes there are."""
+    """The number of classes."""
     rows: int = 1
-    """How many tables share the bins of a class."""
+    """The number of tables that share the bins of a class."""
     bits: int = 16
     """A class has `2**bits` bins; from 10 to 22."""
     octaves: int = 124
-    """How many powers of two, from the greatest value down, have bins of equal relative width."""
+    """The number of powers of two below the greatest value with bins of equal relative width."""
     mirrored: int = 0
-    """How many powers of two of `1 - x` have narrow bins, for values from 1/2 to 1."""
+    """The number of powers of two of `1 - x` with narrow bins, for values from 1/2 to 1."""
     keeps_extremes: bool = True
     """True if each bin keeps its least and greatest value."""
 

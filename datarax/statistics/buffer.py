@@ -213,7 +213,7 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
     """
 
     capacity: int
-    """How many pairs are kept, also after a merge. A pair takes 20 bytes (40 with x64)."""
+    """The number of pairs kept, also after a merge. A pair takes 20 bytes (40 with x64)."""
 
     def __post_init__(self) -> None:
         self.rows = WeightedRows(self.capacity, (5,), default_float().name)
@@ -262,7 +262,7 @@ class FeatureBuffer(KeepsRows, CountsInvalid, kw_only=False):
     num_features: int
     """F, how many elements each row has."""
     capacity: int
-    """How many rows are kept, also after a merge."""
+    """The number of rows that are kept, also after a merge."""
 
     def __post_init__(self) -> None:
         positive_int(self.num_features, "num_features")

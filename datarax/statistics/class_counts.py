@@ -267,7 +267,7 @@ class ClassCounts(PredictionCounts):
 
 
 class MatchCounts(PredictionCounts):
-    """How many predictions are right and how many are wrong, (2,): two counters for all classes.
+    """The numbers of right and of wrong predictions, (2,): two counters for all classes.
 
     In a multilabel task, each label is a prediction.
 

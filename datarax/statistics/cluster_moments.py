@@ -38,9 +38,9 @@ class ClusterMoments(CountsInvalid, kw_only=False):
     terms_by_row = False
 
     num_clusters: int
-    """How many clusters there are: labels are from 0 to `num_clusters - 1`."""
+    """The number of clusters: labels are from 0 to `num_clusters - 1`."""
     num_features: int
-    """How many coordinates each point has."""
+    """The number of coordinates of each point."""
 
     def __post_init__(self) -> None:
         positive_int(self.num_clusters, "num_clusters")

@@ -30,9 +30,9 @@ class Contingency(CountsInvalid, kw_only=False):
     """
 
     rows: int
-    """How many labels `target` may hold: 0 to `rows - 1`."""
+    """The number of labels that `target` may hold: 0 to `rows - 1`."""
     columns: int
-    """How many labels `preds` may hold: 0 to `columns - 1`."""
+    """The number of labels that `preds` may hold: 0 to `columns - 1`."""
 
     def __post_init__(self) -> None:
         positive_int(self.rows, "rows")
@@ -74,7 +74,7 @@ class Ratings(CountsInvalid, kw_only=False):
     """
 
     num_categories: int
-    """How many categories there are."""
+    """The number of categories."""
 
     agreeing = MetricAccumulator(0.0)
     pairs = MetricAccumulator(0.0)

@@ -190,7 +190,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
     num_classes: int
     """C: labels are from 0 to `num_classes - 1`."""
     capacity: int = field(default=2**17)
-    """How many detections are kept, also after a merge. One takes 28 bytes (56 with x64)."""
+    """The number of detections kept, also after a merge. One takes 28 bytes (56 with x64)."""
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")

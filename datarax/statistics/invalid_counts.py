@@ -41,7 +41,7 @@ S = TypeVar("S", bound=State)
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Invalid:
-    """Which rows cannot be used, and why; and which are evidence of another kind of scores."""
+    """The rows that cannot be used, and why; and those that are evidence of other scores."""
 
     code: jax.Array
     """For each row, the code of a kind if it cannot be used, else a code of `score_kinds`, from 0
@@ -213,7 +213,7 @@ def no_weights(w: jax.Array) -> Invalid:
 
 
 class InvalidCounts(State, kw_only=False):
-    """How many rows could not be used, by kind, and an example of a value out of range.
+    """Counts the rows that could not be used, by kind, and an example of a value out of range.
 
     Also how many rows are evidence that scores are of another kind than they are taken for.
 
@@ -227,7 +227,7 @@ class InvalidCounts(State, kw_only=False):
     """
 
     scores: ScoreKind = ""
-    """What scores are taken for, if there are scores: see `score_kinds`."""
+    """The kind that scores are taken for, if there are scores: see `score_kinds`."""
     counts: MetricAccumulator = state()
     """The number of rows of each kind, then of each code of evidence; exact to 2**63."""
     largest = MetricAccumulator(-np.inf, MetricReduceOp.max)

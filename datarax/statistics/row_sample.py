@@ -20,7 +20,7 @@ from datarax.numerics.hashing import bits_of_rows, hashed, mixed
 
 _LAST_KEY = 2**32 - 1
 _BLOCK = 1 << 16
-"""How many rows are added at a time on the host: most of those that follow have greater keys."""
+"""The number of rows added at a time on the host: most of those that follow have greater keys."""
 INDEX = "index"
 
 
@@ -80,7 +80,7 @@ class RowSample(NeedsMaxima, LeafState, kw_only=False):
     """
 
     strata: int
-    """How many strata there are, at most `capacity`."""
+    """The number of strata, at most `capacity`."""
     capacity: int
     width: int
     """The number of floats of a row."""

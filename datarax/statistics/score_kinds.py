@@ -15,7 +15,7 @@ from datarax._typing import PyTree
 from datarax._xp import on_host, xp
 
 ScoreKind = Literal["", "probabilities", "distributions", "softmax", "sigmoid", "losses"]
-"""What scores are taken for: probabilities that are compared with a threshold, or with those of
+"""The kinds of scores: probabilities that are compared with a threshold, or with those of
 other rows ("distributions"); logits of a softmax or of a sigmoid; losses `-log(p)`. "" counts no
 evidence."""
 
@@ -39,13 +39,13 @@ class Evidence(NamedTuple):
     """The code of each row of scores, as floats or as `ClassRows`, and of the array that was given,
     whose dtype sets the tolerance: from 1 to `codes`, or 0 for no evidence."""
     codes: int
-    """How many codes there are."""
+    """The number of codes."""
     is_doubtful: Callable[[Sequence[int]], bool]
     """True if the scores are probably of another kind, from how often each code was found."""
     what: str
-    """What was found, for a warning; `{}` is how many."""
+    """The finding, for a warning; `{}` is how many."""
     advice: str
-    """What to do, for a warning; `{name}` is the argument."""
+    """The advice of a warning; `{name}` is the argument."""
 
 
 def _outside(x: jax.Array, given: jax.Array) -> jax.Array:

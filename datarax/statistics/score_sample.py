@@ -17,7 +17,7 @@ from datarax.statistics.row_sample import RowSample, row_keys
 from datarax.statistics.scores import Scores
 
 _WORDS = 15_000
-"""How many words of 32 bits the rows take for each model: with the counts of strata, 64 KiB."""
+"""The number of words of 32 bits of the rows of each model: with the counts of strata, 64 KiB."""
 _LEAST_ROWS = 200
 _EDGES = (
     (-8, -4, -2, -1, 0, 1e-3, 1e-2, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 0.999, 1, 2, 4, 8),
@@ -36,7 +36,7 @@ class SampledRows(NamedTuple):
     weights: jax.Array
     """(rows,)"""
     stands_for: jax.Array
-    """How many rows of the data each row stands for, (rows,)."""
+    """The number of rows of the data that each row stands for, (rows,)."""
 
 
 class ScoreSample(Scores):
@@ -56,7 +56,7 @@ class ScoreSample(Scores):
     """
 
     models: int = 1
-    """How many models score each row."""
+    """The number of models that score each row."""
 
     rows: RowSample = state()
     """For each row the scores of each model, for multilabel the targets, and the weight."""
@@ -72,17 +72,17 @@ class ScoreSample(Scores):
 
     @property
     def _width(self) -> int:
-        """How many floats a row has."""
+        """The number of floats of a row."""
         return self.models * self.size + (self.num_labels or 0) + 1
 
     @property
     def _room(self) -> int:
-        """How many rows there is room for, each with its key and stratum."""
+        """The number of rows for which there is room, each with its key and stratum."""
         return self.models * _WORDS // (self._width + 2)
 
     @property
     def _kinds(self) -> int:
-        """How many kinds of rows there are, by their targets."""
+        """The number of kinds of rows, by their targets."""
         return 1 if self.num_labels else self.num_classes or 2
 
     def _edges_for(self, capacity: int) -> tuple[float, ...]:

@@ -303,7 +303,7 @@ class ScoreBuffer(KeepsRows, Scores):
     """
 
     capacity: int = field(kw_only=False)
-    """How many examples are kept; a merge keeps the first `capacity` of both."""
+    """The number of examples that are kept; a merge keeps the first `capacity` of both."""
 
     rows: Rows = state()
     """One row per example: its scores; then, for multiclass, its label and its weight; otherwise a

@@ -58,7 +58,7 @@ class ValueHistogram(CountsInvalid):
     error of a quantile, and doubles the memory."""
 
     octaves: int = 124
-    """How many powers of two, from the greatest value down, have bins of equal relative width.
+    """The number of powers of two below the greatest value with bins of equal relative width.
     Below them, bins have equal width. Fewer make all bins narrower: 15 by a factor of 8."""
 
     integers: bool = False

@@ -42,7 +42,7 @@ class WeightedTotal(CountsInvalid, kw_only=False):
     shape: tuple[int, ...] = ()
     """The shape of one example: there is a sum for each of its elements."""
     scores: ScoreKind = ""
-    """What the scores are taken for that the values are computed from: see `InvalidCounts`."""
+    """The kind of the scores from which the values are computed: see `InvalidCounts`."""
 
     sums: ScaledTotal = state()
     """The sums of `w * x` and of `w`, (2, *shape)."""

@@ -140,7 +140,7 @@ class Case:
 
     @property
     def variation(self) -> Variation:
-        """What was varied."""
+        """The arguments that were varied."""
         return self.experiments.variation
 
     @cached_property
@@ -225,7 +225,7 @@ def _weights_applied_twice(case: Case) -> bool:
 
 
 def _scaled(kind: str, power: int) -> Callable[[Case], bool]:
-    """Whether the number is multiplied by a power of the number of micro-batches or devices."""
+    """True if the number is multiplied by a power of the number of micro-batches or devices."""
     return lambda case: (
         case.variation.kind == kind and case.is_multiple(float(case.variation.parts) ** power)
     )
@@ -266,7 +266,7 @@ CAUSES: Mapping[str, Callable[[Case], bool]] = {
     "depends on order": _depends_on_order,
     "depends on batch size": lambda case: case.variation.kind == "batches",
 }
-"""Whether a cause fits a case, by its name; the most specific comes first."""
+"""The tests of whether a cause fits a case, by its name; the most specific comes first."""
 
 
 def causes_of(case: Case) -> tuple[str, ...]:
@@ -292,4 +292,4 @@ ADVICE: Mapping[str, str] = {
     "rows counted twice": "a short batch is filled up with real rows; pad it, and mask the padding",
     "unknown": "none of the known causes fits",
 }
-"""What each cause is and what to do, for the report."""
+"""The text of each cause and its remedy, for the report."""

@@ -12,7 +12,7 @@ NOTES: Mapping[str, str] = {
     SAME: "a setting, an extreme that starts from a constant, or rows that are too alike",
     ADDS_UP: "a sum over groups, or a mean over a fixed number of them, where an absent one is 0",
 }
-"""What each note is, for the report."""
+"""The text of each note, for the report."""
 
 
 def parts_of(rows: Rows) -> tuple[list[Rows], list[int]]:

@@ -42,7 +42,7 @@ from datarax.wrappers.per_device import PerDevice
 _log = logging.getLogger("datarax")
 
 _KEPT = 100
-"""How many written windows are kept for a loop that reads them too."""
+"""The number of written windows that are kept for a loop that reads them too."""
 _MANY_UNREAD, _MOST_UNREAD = 100, 10_000
 """Without a writer: how many windows that nobody has read give a warning, and an error."""
 
@@ -51,7 +51,7 @@ M = TypeVar("M", bound=Metric)
 
 
 class ResultsWriter(Protocol):
-    """What writes results, such as those of `datarax.io`."""
+    """The writer of results, such as those of `datarax.io`."""
 
     def write(self, step: Any, results: PyTree) -> None:
         """Writes the results of one step."""

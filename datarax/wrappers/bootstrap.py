@@ -86,7 +86,7 @@ class Resampled(WithArgument):
     confidence: float
     stack: Stack = state()
     seen: MetricAccumulator = state()
-    """How many rows there were without an index."""
+    """The number of rows without an index."""
 
     @property
     def own(self) -> str | None:

@@ -33,7 +33,7 @@ MOST_VALUES = 2**13
 
 
 class Kind(NamedTuple):
-    """What the states of a stack have in common."""
+    """The common form of the states of a stack."""
 
     statistic: Structure
     axes: tuple[int, ...]
@@ -98,7 +98,7 @@ def stacked(metrics: Sequence[Metric]) -> Stack:
 
 
 class Given(NamedTuple):
-    """What the update of a state is given."""
+    """The arguments of the update of a state."""
 
     name: str
     """The name of the first member that has the state."""
@@ -181,7 +181,7 @@ def folded(stack: Stack, members: Sequence[Given], change: Change) -> Stack:
 
 
 def _form(member: Given, index: int) -> Hashable:
-    """What members that are updated together have in common; None if it is left out."""
+    """The common form of members that are updated together; None if it is left out."""
     given = member.given
     if given is None:
         return None

@@ -30,7 +30,7 @@ _FIRST, _SECOND = (0, 2, 0, 0, 1, 1), (1, 3, 2, 3, 2, 3)
 
 
 class PairedRatios(State, kw_only=False):
-    """How far the difference of two ratios varies, whose numerators and denominators add up.
+    """The variance of the difference of two ratios, whose numerators and denominators add up.
 
     With rows (a, b) of the first ratio r = sum a / sum b and (c, d) of the second one
     s = sum c / sum d, the difference s - r has the variance

@@ -1,4 +1,4 @@
-"""Which members of a collection share a statistic."""
+"""Finds the members of a collection that share a statistic."""
 
 from collections.abc import Iterable
 

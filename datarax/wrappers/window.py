@@ -40,7 +40,7 @@ class Numbered(Stack, kw_only=False):
     """
 
     number: jax.Array = state()
-    """How many updates there were, int32."""
+    """The number of updates, int32."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -215,7 +215,7 @@ class Histogram(ValueMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    """The policy for data that cannot be used: "exclude" leaves it out, "propagate" makes results
     that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
     "exclude" because the results are counts."""
     edges: Sequence[float] | None = None

@@ -1,4 +1,4 @@
-"""How intelligible speech is."""
+"""The intelligibility of speech."""
 
 from functools import lru_cache
 from math import ceil, gcd

@@ -220,7 +220,7 @@ class SDR(SignalMetric):
     """
 
     filter_length: int = 512
-    """How many taps the filter has."""
+    """The number of taps of the filter."""
 
     def __post_init__(self) -> None:
         positive_int(self.filter_length, "filter_length")

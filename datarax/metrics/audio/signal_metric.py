@@ -1,4 +1,4 @@
-"""What the metrics of pairs of signals share: one `update`."""
+"""The base of the metrics of pairs of signals: one `update`."""
 
 from collections.abc import Callable
 from typing import Self

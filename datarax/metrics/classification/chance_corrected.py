@@ -15,7 +15,7 @@ from datarax.statistics.class_counts import ConfusionCounts
 
 
 class ChanceCorrected(CountMetric):
-    """How much more often predictions are right than by chance. A subclass defines `agreement`.
+    """Agreement beyond that of chance. A subclass defines `agreement`.
 
     For n examples, with class k predicted p_k times, the target t_k times and right r_k times, the
     excess over chance is `n * sum(r) - sum(p * t)`. It is computed as `sum(TP * TN - FP * FN)`,

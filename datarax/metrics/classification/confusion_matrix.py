@@ -21,7 +21,7 @@ _AXES = {"true": (-1,), "pred": (-2,), "all": (-1, -2)}
 
 
 class ConfusionMatrix(CountMetric):
-    """How often each class was predicted for each target: targets in rows, predictions in columns.
+    """Counts each pair of a target and a predicted class: targets in rows, predictions in columns.
 
     Multiclass: (C, C). Binary: (2, 2), [[TN, FP], [FN, TP]]. Multilabel: one matrix per label,
     (L, 2, 2). `compute` gives the nearest floats; `results` and a collector give exact counts:
@@ -40,7 +40,7 @@ class ConfusionMatrix(CountMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    """The policy for data that cannot be used: "exclude" leaves it out, "propagate" makes results
     that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
     "exclude" because the results are counts."""
     normalize: Literal["true", "pred", "all"] | None = None
@@ -93,7 +93,7 @@ class StatScores(TopKCountMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    """The policy for data that cannot be used: "exclude" leaves it out, "propagate" makes results
     that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
     "exclude" because the results are counts."""
     average: Literal["micro"] | None = None

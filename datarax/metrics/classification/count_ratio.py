@@ -202,7 +202,7 @@ class CountMetric(TaskMetric):
         return xp.reshape(nan_where(observations < 1.5, variance), shape)
 
     def _observations(self, squares: PyTree) -> jax.Array:
-        """How many observations weighted rows count as."""
+        """The number of observations that weighted rows count as."""
         total = Counts.of(self.statistic).total
         if isinstance(squares, SquaredPairs):
             diagonal = xp.arange(total.shape[0])
@@ -235,7 +235,7 @@ class CountRatio(TopKCountMetric):
 
     value_range = (0.0, 1.0)
     average: TaskAverage = field(default="auto", means="macro")
-    """How the values of the classes are averaged, as in scikit-learn. "micro": the ratio of the
+    """The average over the classes, as in scikit-learn. "micro": the ratio of the
     counts of all classes added up. "macro": the mean over the classes that occur among the targets
     or the predictions. "weighted": the mean weighted by support. `None`: one value per class.
     "auto" is "macro". In a binary task the value is of the positive class, and an average is an

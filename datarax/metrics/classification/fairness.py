@@ -110,7 +110,7 @@ class GroupMetric(Metric):
 
 
 class GroupFairness(GroupMetric):
-    """How much groups differ in selection rate and in true positive rate.
+    """The differences of groups in selection rate and in true positive rate.
 
     A dict of four numbers. The demographic parity compares the selection rates of the groups,
     positive predictions / examples; the equal opportunity compares their true positive rates,

@@ -23,7 +23,7 @@ from datarax.statistics.invalid_counts import Invalid
 
 
 class PairedMatches(TaskCounts):
-    """Which of two models is right: both, only the first, only the second, or neither, (4,).
+    """Counts which of two models is right: both, only the first, only the second, or neither, (4,).
 
     See `TaskCounts`. In a multilabel task, each label is a prediction. An example that cannot be
     used of either model is excluded, and counted once in `invalid`.

@@ -1,4 +1,4 @@
-"""How compact clusters are, and how far apart, computed from the moments of each cluster."""
+"""The compactness of clusters and their distances, computed from the moments of each cluster."""
 
 from typing import Self
 
@@ -18,9 +18,9 @@ class DispersionMetric(Metric):
     """A metric that is computed from the weight, mean and sum of squares of each cluster."""
 
     num_clusters: int
-    """How many clusters there are: labels are from 0 to `num_clusters - 1`."""
+    """The number of clusters: labels are from 0 to `num_clusters - 1`."""
     num_features: int
-    """How many coordinates each point has."""
+    """The number of coordinates of each point."""
 
     statistic: ClusterMoments = state()
 
@@ -85,7 +85,7 @@ class CalinskiHarabasz(DispersionMetric):
 
 
 class DaviesBouldin(DispersionMetric):
-    """How much each cluster overlaps the one it overlaps most, on average; lower is better.
+    """The overlap of each cluster with the one it overlaps most, on average; lower is better.
 
     The mean over clusters i of the greatest `(S_i + S_j) / M_ij` over j, with S the root mean
     square distance of a cluster's points from its mean, and M the distance of two means. Two

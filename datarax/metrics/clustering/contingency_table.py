@@ -143,7 +143,7 @@ class TableMetric(Metric):
 
     tasks = ("multiclass",)
     num_classes: int
-    """How many labels `target` may hold: 0 to `num_classes - 1`."""
+    """The number of labels that `target` may hold: 0 to `num_classes - 1`."""
     preds_size: ClassVar[str]
     """The name of the field with the number of labels of `preds`: `num_classes` if it is None."""
 
@@ -186,4 +186,4 @@ class Clustering(TableMetric):
     higher_is_better = True
     preds_size = "num_clusters"
     num_clusters: int | None = None
-    """How many labels `preds` may hold: 0 to `num_clusters - 1`; by default `num_classes`."""
+    """The number of labels of `preds`: 0 to `num_clusters - 1`; by default `num_classes`."""

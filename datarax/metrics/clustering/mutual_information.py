@@ -39,7 +39,7 @@ class MeanEntropyMetric(Clustering):
     """A comparison of mutual information with a mean of the entropies of classes and clusters."""
 
     average_method: Literal["min", "geometric", "arithmetic", "max"] = "arithmetic"
-    """Which mean of the two entropies is used; it may be their minimum or maximum."""
+    """The mean of the two entropies that is used; it may be their minimum or maximum."""
 
     def mean_entropy(self, table: ContingencyTable) -> jax.Array:
         """The mean of the entropies of classes and clusters."""
@@ -109,7 +109,7 @@ class AdjustedMutualInfo(MeanEntropyMetric):
 
 
 class Homogeneity(Clustering):
-    """How far each cluster holds examples of one class only, from 0 to 1.
+    """The degree to which each cluster holds examples of one class only, from 0 to 1.
 
     `I / H_classes`: mutual information over the entropy of the classes. No data gives NaN, one
     class 1.0. As `sklearn.metrics.homogeneity_score`. A. Rosenberg and J. Hirschberg (2007),
@@ -129,7 +129,7 @@ class Homogeneity(Clustering):
 
 
 class Completeness(Clustering):
-    """How far the examples of each class lie in one cluster only, from 0 to 1.
+    """The degree to which the examples of each class lie in one cluster only, from 0 to 1.
 
     `I / H_clusters`: mutual information over the entropy of the clusters. No data gives NaN, one
     cluster 1.0. As `sklearn.metrics.completeness_score`. A. Rosenberg and J. Hirschberg (2007),

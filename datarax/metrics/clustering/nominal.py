@@ -19,7 +19,7 @@ class Association(TableMetric):
 
     preds_size = "num_preds"
     num_preds: int | None = None
-    """How many categories `preds` may hold: 0 to `num_preds - 1`; by default `num_classes`."""
+    """The number of categories of `preds`: 0 to `num_preds - 1`; by default `num_classes`."""
 
 
 class ChiSquaredAssociation(Association):
@@ -196,7 +196,7 @@ class FleissKappa(Metric):
 
     higher_is_better = True
     num_categories: int
-    """How many categories there are."""
+    """The number of categories."""
 
     statistic: Ratings = state()
 

@@ -116,7 +116,7 @@ class ClusterAccuracy(Clustering):
 
 
 class PairConfusionMatrix(Clustering):
-    """How many pairs of examples two labellings put together or apart: (2, 2).
+    """Counts the pairs of examples that two labellings put together or apart: (2, 2).
 
     Rows: the two have different classes, or one class. Columns: they are in different clusters, or
     in one. Pairs are ordered, so that each counts twice. `compute` gives the nearest floats;
@@ -136,7 +136,7 @@ class PairConfusionMatrix(Clustering):
 
     higher_is_better = None
     on_invalid: OnInvalid = "exclude"
-    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    """The policy for data that cannot be used: "exclude" leaves it out, "propagate" makes results
     that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
     "exclude" because the results are counts."""
 

@@ -117,7 +117,7 @@ def variance_by_influence(
 
 
 def _observations(groups: Groups, whole: DoubleFloat, squared: DoubleFloat) -> DoubleFloat:
-    """How many observations the examples of a class count as."""
+    """The number of observations that the examples of a class count as."""
     weight = whole[:, 0] / DoubleFloat.of(groups.scale)
     return weight * weight / squared
 

@@ -84,7 +84,7 @@ class CurveMetric(ScoreMetric):
     """
 
     num_points: int = 1024
-    """How many points the curve has."""
+    """The number of points of the curve."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

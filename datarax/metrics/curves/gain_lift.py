@@ -92,7 +92,7 @@ class Gain(ScoreMetric):
 
 
 class Lift(Gain):
-    """How many times as many positives are among the highest scores as among a random choice.
+    """The ratio of the positives among the highest scores to those of a random choice.
 
     The `Gain` at a fraction of the examples, divided by that fraction. NaN without a positive.
 

@@ -25,9 +25,9 @@ class ScoreMetric(Metric):
     tasks = ("binary", "multiclass", "multilabel")
     needs_scores = True
     num_classes: int | None = None
-    """How many classes a multiclass task has."""
+    """The number of classes of a multiclass task."""
     num_labels: int | None = None
-    """How many labels a multilabel task has. Without both sizes the task is binary."""
+    """The number of labels of a multilabel task. Without both sizes the task is binary."""
     bits: int | None = None
     """The resolution of the histogram, from 10 to 22; see `datarax.statistics.ScoreHistogram`."""
     exact: bool = False

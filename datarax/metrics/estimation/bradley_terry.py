@@ -52,7 +52,7 @@ class Games(CountsInvalid, kw_only=False):
     """
 
     num_players: int
-    """How many players there are, numbered from 0."""
+    """The number of players, numbered from 0."""
 
     table: ScatterCounts = state()
 
@@ -167,7 +167,7 @@ class BradleyTerry(Metric):
         return self.replace(statistic=seen)
 
     def wins(self) -> DoubleFloat:
-        """How often the row has beaten the column, with half of the ties; NaN without games."""
+        """Games the row has won against the column, with half of the ties; NaN without games."""
         table = self.statistic.table.double
         ties = table[1]
         wins = table[0] + (ties + ties.map(xp.transpose)) * 0.5

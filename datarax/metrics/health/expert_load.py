@@ -1,4 +1,4 @@
-"""How evenly a router loads the experts of a mixture."""
+"""The balance of the loads that a router gives the experts of a mixture."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -190,7 +190,7 @@ def _mask(dropped: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, Invali
 
 
 class ExpertLoad(Metric):
-    """How evenly a router loads the experts of a mixture of experts.
+    """The balance of the loads that a router gives the experts of a mixture of experts.
 
     Every id is one assignment of a token to an expert. With `share` the part of the assignments
     that each expert gets, the result is a dict:

@@ -69,7 +69,7 @@ class RecentValues(ElementwiseState, kw_only=False):
 
 
 class LossSpikes(Metric):
-    """How many steps had a loss far above those of the steps before.
+    """Counts the steps that had a loss far above those of the steps before.
 
     A loss is a spike if it is above Tukey's fence of the last `window` losses,
     `q3 + fence * (q3 - q1)`, where `q1` and `q3` are their quartiles. So nothing is assumed of the
@@ -99,15 +99,15 @@ class LossSpikes(Metric):
 
     higher_is_better = False
     on_invalid: OnInvalid = "exclude"
-    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    """The policy for data that cannot be used: "exclude" leaves it out, "propagate" makes results
     that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
     "exclude" because the results are counts."""
     fence: float = 3.0
-    """How many times the distance of the quartiles a spike is above the upper one; at least 0."""
+    """The least distance of a spike above the upper quartile, in interquartile ranges."""
     window: int = 128
-    """How many of the newest losses are kept."""
+    """The number of the newest losses that are kept."""
     min_history: int = 16
-    """How many losses there must be before one is judged; at most `window`."""
+    """The number of losses before one is judged; at most `window`."""
 
     recent: RecentValues = state()
     count = MetricAccumulator(0)

@@ -109,9 +109,9 @@ class ClipFraction(MeanScore):
 
     value_range = (0.0, 1.0)
     low: float = 0.2
-    """How far below 1 a ratio may be, at least 0."""
+    """The most by which a ratio may be below 1, at least 0."""
     high: float = 0.2
-    """How far above 1 a ratio may be, at least 0."""
+    """The most by which a ratio may be above 1, at least 0."""
     is_proportion = True
     terms_by_row = True
 
@@ -231,7 +231,7 @@ def _numbered(ids: jax.Array) -> jax.Array:
 
 
 class GroupSpread(Metric):
-    """How much values, such as rewards, vary within groups, such as the answers to one prompt.
+    """The variation of values, such as rewards, within groups, such as the answers to one prompt.
 
     A dict of three numbers. "mean" is the mean of all values. "std" is the mean over groups of the
     sample standard deviation of each, `sqrt(sum(w * (x - mean)**2) / (sum(w) - 1))`. "zero_share"

@@ -1,4 +1,4 @@
-"""How long steps take, how long they wait for data, and what is done each second."""
+"""The time of steps, the time they wait for data, and the work of each second."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -241,7 +241,7 @@ class ModelFLOPs(Metric):
     """Floating-point operations of a step on all devices; a multiplication and an addition are
     two."""
     peak_flops_per_second: float
-    """What one device can do in a second."""
+    """The work that one device can do in a second."""
     devices: int = 1
     """The number of devices that share a step."""
 

@@ -93,9 +93,9 @@ class TreeSums(ElementwiseState):
     greatest: jax.Array = state()
     """The greatest absolute values."""
     entries: Limbs = state()
-    """How many entries were folded, as 64-bit integers in limbs."""
+    """The number of entries that were folded, as 64-bit integers in limbs."""
     zeros: Limbs = state()
-    """How many of the entries are 0."""
+    """The number of entries that are 0."""
 
     def empty(self) -> dict[str, PyTree]:
         shape = self.trees, len(self.sizes)

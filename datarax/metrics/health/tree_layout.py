@@ -14,7 +14,7 @@ from datarax._typing import PyTree
 from datarax._xp import xp
 
 Groups = int | tuple[tuple[str, str], ...] | None
-"""How leaves are grouped: by the first components of their paths, or by patterns with names."""
+"""The groups of leaves: by the first components of their paths, or by patterns with names."""
 
 
 class TreeLayout(NamedTuple):

@@ -1,4 +1,4 @@
-"""How diverse generated texts are."""
+"""The diversity of generated texts."""
 
 from dataclasses import replace
 from hashlib import blake2b
@@ -29,7 +29,7 @@ from datarax.statistics.weighted_total import WeightedTotal
 
 
 class SelfBLEU(TextMean):
-    """How similar generated texts are to each other, from 0 to 100; lower is more diverse.
+    """The similarity of generated texts to each other, from 0 to 100; lower is more diverse.
 
     The mean over texts of the BLEU of each, with the other texts of the same update as its
     references: of one sentence, so n-grams longer than the text are left out. As the mean of

@@ -1,4 +1,4 @@
-"""How often each n-gram occurs in many texts: counted on the host, for all texts at once."""
+"""Counts of n-grams, made on the host for many texts at once."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
@@ -40,7 +40,7 @@ class Grams(NamedTuple):
     gram: Integers
     """The number of the n-gram: equal n-grams have equal numbers, below `size`."""
     times: Integers
-    """How often the sequence has it."""
+    """The number of times that the sequence has it."""
     size: int
 
     @property

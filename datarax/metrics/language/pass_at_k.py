@@ -1,4 +1,4 @@
-"""How likely one of several samples is right."""
+"""The probability that one of several samples is right."""
 
 from typing import Self
 
@@ -39,7 +39,7 @@ class PassAtK(MeanScore):
     terms_by_row = True
     higher_is_better = True
     k: int = field(kw_only=False)
-    """How many samples are drawn."""
+    """The number of samples that are drawn."""
 
     def __post_init__(self) -> None:
         positive_int(self.k, "k")

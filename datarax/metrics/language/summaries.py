@@ -40,7 +40,7 @@ class ROUGE(TextMetric):
 
     higher_is_better = True
     rouge_keys: tuple[str, ...] = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-    """Which scores: "rougeL", "rougeLsum", or "rouge1" to "rouge9" for n-grams of that length."""
+    """The scores: "rougeL", "rougeLsum", or "rouge1" to "rouge9" for n-grams of that length."""
 
     def __post_init__(self) -> None:
         keys = (self.rouge_keys,) if isinstance(self.rouge_keys, str) else tuple(self.rouge_keys)

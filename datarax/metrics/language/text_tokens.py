@@ -1,4 +1,4 @@
-"""How texts are cut into words, by each of the scores."""
+"""Cuts texts into words, by each of the scores."""
 
 import re
 import string

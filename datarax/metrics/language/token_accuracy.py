@@ -40,7 +40,7 @@ class TokenAccuracy(MeanScore):
     terms_by_row = True
     higher_is_better = True
     top_k: int = 1
-    """How many of the highest logits count as predicted."""
+    """The number of the highest logits that count as predicted."""
     ignore_index: int | None = None
     """Tokens with this target, such as padding, are excluded, and not counted as invalid."""
 

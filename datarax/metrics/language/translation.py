@@ -166,7 +166,7 @@ class CHRF(TextMetric):
     word_order: int = 0
     """The length of the longest n-grams of words, 0 for none."""
     beta: float = 2.0
-    """How many times as important recall is as precision."""
+    """The factor by which recall is more important than precision."""
     lowercase: bool = False
     """True if texts are compared in lower case."""
     whitespace: bool = False

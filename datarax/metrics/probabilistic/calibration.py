@@ -41,9 +41,9 @@ class CalibrationMetric(Metric):
     binning: Literal["width", "mass"] = "width"
     """Bins of equal "width", or of equal "mass": with as many examples in each."""
     num_classes: int | None = None
-    """How many classes a multiclass task has."""
+    """The number of classes of a multiclass task."""
     num_labels: int | None = None
-    """How many labels a multilabel task has. Without both sizes the task is binary."""
+    """The number of labels of a multilabel task. Without both sizes the task is binary."""
     classwise: bool = False
     """Multiclass: whether to judge the probability of every class, each against the rest. If not,
     only the highest probability is judged, the first of equal ones."""
@@ -120,7 +120,7 @@ class CalibrationError(CalibrationMetric):
     short_name = "ece"
     higher_is_better = False
     norm: Literal["l1", "l2", "max"] = "l1"
-    """How the gaps of the bins become one number."""
+    """The norm that makes one number of the gaps of the bins."""
     debias: bool = False
     """With "l2": True to subtract what chance adds to the squares of the gaps."""
     average: Literal["macro"] | None = "macro"

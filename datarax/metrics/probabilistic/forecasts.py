@@ -38,7 +38,7 @@ class RankedProbabilityScore(ProbabilityScore):
 
     tasks = ("multiclass",)
     num_classes: int | None = field()
-    """How many classes there are; their labels are in order."""
+    """The number of classes; their labels are in order."""
     normalize: bool = False
     """True to divide the sum by C - 1, so that it is from 0 to 1."""
     num_labels: ClassVar[None] = None  # type: ignore[reportIncompatibleVariableOverride]

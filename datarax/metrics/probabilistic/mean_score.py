@@ -60,7 +60,7 @@ class ElementwiseMean(MeanScore):
 
     terms_by_row = True
     element_axes: ClassVar[int] = 0
-    """How many of the last axes one element has: 1 for rows, such as distributions or signals."""
+    """The number of last axes of one element: 1 for rows, such as distributions or signals."""
 
     def score(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         """The score of each element, of the shape of `preds` without the axes of an element.
@@ -126,9 +126,9 @@ class TaskScore(MeanScore):
     tasks = ("binary", "multiclass", "multilabel")
     needs_scores = True
     num_classes: int | None = None
-    """How many classes a multiclass task has."""
+    """The number of classes of a multiclass task."""
     num_labels: int | None = None
-    """How many labels a multilabel task has. Without both sizes the task is binary."""
+    """The number of labels of a multilabel task. Without both sizes the task is binary."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
     by_label: ClassVar[bool] = False

@@ -8,7 +8,7 @@ import jax
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import blocks_of_rows, xp
-from datarax.algebra.row_merge import Target
+from datarax.algebra.row_merge import RowTerms, Target
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import arguments
 from datarax.metrics.probabilistic.mean_score import MeanScore
@@ -20,7 +20,7 @@ from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid
 
 Empty = Literal["skip", "zero", "one"]
-"""What a query counts as that has no score."""
+"""The score of a query for which it is undefined; "skip": the query does not count."""
 
 
 class QueryMean(MeanScore):
@@ -37,7 +37,7 @@ class RankedMean(MeanScore):
 
     together_by: ClassVar[str | None] = "query"
     empty: ClassVar[Empty] = "skip"
-    """What a query without a score counts as."""
+    """The score of a query for which it is undefined; "skip": the query does not count."""
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         """The score of each query at the first place of its documents."""
@@ -74,7 +74,7 @@ class RankedMean(MeanScore):
     def with_batch(self, *given: PyTree) -> Self:
         """The metric updated with all arguments of `update`, in order."""
         *_, query, _ = given
-        if query is not None:
+        if query is not None or isinstance(self.statistic.sums, RowTerms):
             return self._with_blocks([given])
         try:
             return self._with_blocks(blocks_of_rows(*given))
@@ -147,7 +147,7 @@ class QueryMetric(RelevanceMean):
     """A `RelevanceMean` in which a query without relevant documents has no score."""
 
     empty: Empty = "skip"  # type: ignore[override]
-    """What a query without relevant documents counts as: not at all, as 0, or as 1."""
+    """A query without relevant documents does not count ("skip"), or its score is 0 or 1."""
 
     def undefined(self, ranking: Ranking) -> jax.Array | None:
         return ranking.relevant == 0

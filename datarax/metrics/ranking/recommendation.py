@@ -1,4 +1,4 @@
-"""What is recommended, whatever is relevant: novelty, diversity, and coverage of the catalogue."""
+"""Metrics of recommendations: novelty, diversity, and coverage of the catalogue."""
 
 from typing import ClassVar, Self
 
@@ -31,14 +31,14 @@ class Recommended(RankedMean):
     """A `RankedMean` of the items of the highest scores."""
 
     k: int
-    """How many items are recommended to each user."""
+    """The number of items that are recommended to each user."""
 
     def __post_init__(self) -> None:
         positive_int(self.k, "k")
 
 
 class Novelty(Recommended):
-    """How unexpected the recommended items are: their mean self-information, in bits.
+    """The unexpectedness of the recommended items: their mean self-information, in bits.
 
     The mean over queries, for example users, of the mean of `-log2(popularity)` over the k items of
     the highest scores, or all if there are fewer. The popularity of an item is the probability that
@@ -97,7 +97,7 @@ class Novelty(Recommended):
 
 
 class IntraListDiversity(Recommended):
-    """How much the items that are recommended together differ: their mean cosine distance.
+    """The difference of the items that are recommended together: their mean cosine distance.
 
     The mean over queries, for example users, of the mean of `1 - cos(a, b)` over all pairs of the k
     items of the highest scores, from embeddings of the items; 0 for items that are alike. Of tied
@@ -197,9 +197,9 @@ class CatalogCoverage(Metric):
     """
 
     num_items: int
-    """How many items the catalogue has: their ids are from 0 to `num_items - 1`."""
+    """The number of items of the catalogue: their ids are from 0 to `num_items - 1`."""
     k: int
-    """How many items are recommended to each user."""
+    """The number of items that are recommended to each user."""
 
     seen: MetricAccumulator = state()
     invalid = InvalidCounts()

@@ -36,7 +36,7 @@ class DCG(RelevanceMean):
     """
 
     k: int | None = None
-    """How many documents of each query count; None for all."""
+    """The number of documents of each query that count; None for all."""
     gain: Literal["linear", "exponential"] = "linear"
     """"linear" takes the relevance, up to `2**100`, as gain; "exponential" takes
     `2**relevance - 1`, up to a relevance of 100. A greater one is invalid."""
@@ -88,7 +88,7 @@ class UpToK(QueryMetric):
 
     value_range = (0.0, 1.0)
     k: int | None = None
-    """How many documents of each query are retrieved; relevant ones of a greater rank are not
+    """The number of retrieved documents of each query; relevant ones of a greater rank are not
     found. None for all."""
 
     def __post_init__(self) -> None:
@@ -180,7 +180,7 @@ class TopK(QueryMetric):
 
     value_range = (0.0, 1.0)
     k: int = field(kw_only=False)
-    """How many documents of each query are retrieved."""
+    """The number of retrieved documents of each query."""
 
     def __post_init__(self) -> None:
         positive_int(self.k, "k")
@@ -299,7 +299,7 @@ class RPrecision(QueryMetric):
 
 
 class CoverageError(QueryMetric):
-    """How many labels must be taken, from the highest score on, to have all relevant ones.
+    """The number of labels to take, from the highest score on, to have all relevant ones.
 
     The mean over examples of the rank of the lowest relevant label; labels that are tied with it
     count too. The best value is the mean number of relevant labels. No data gives NaN. As

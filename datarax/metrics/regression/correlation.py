@@ -1,4 +1,4 @@
-"""How predictions and targets vary together, computed from their moments."""
+"""Correlations of predictions and targets, computed from their moments."""
 
 import jax
 

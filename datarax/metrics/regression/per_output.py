@@ -39,10 +39,10 @@ class PerOutput(RegressionMetric):
     """A metric with one value per output. A subclass defines `by_output`."""
 
     num_outputs: int | None = None
-    """How many outputs an example has, on the last axis. Each output has its own value. If `None`,
+    """The number of outputs of an example, the last axis. Each output has its own value. If `None`,
     every element is an example of one output."""
     multioutput: Literal["uniform_average", "raw_values"] = "uniform_average"
-    """How the values of `num_outputs` are combined: "uniform_average" is their mean, "raw_values"
+    """The average of the values of `num_outputs`: "uniform_average" is their mean, "raw_values"
     gives one value per output."""
 
     def __post_init__(self) -> None:

@@ -335,7 +335,7 @@ class RankCorrelation(RegressionMetric):
 
     higher_is_better = True
     capacity: int = 8192
-    """How many examples are kept in all."""
+    """The number of examples that are kept in all."""
 
     def __post_init__(self) -> None:
         self.statistic = PairBuffer.from_fields(self)

@@ -97,11 +97,11 @@ class ExplainedMetric(ResidualMetric):
     multioutput: Literal[  # type: ignore[assignment]
         "uniform_average", "raw_values", "variance_weighted"
     ] = "uniform_average"
-    """How the values of `num_outputs` are combined: "uniform_average" is their mean, "raw_values"
+    """The average of the values of `num_outputs`: "uniform_average" is their mean, "raw_values"
     gives one value per output, and "variance_weighted" weighs each output by the variance of its
     target."""
     force_finite: bool = True
-    """What a constant target gives. True: 1 for perfect predictions, otherwise 0. False: NaN for
+    """The score of a constant target. True: 1 for perfect predictions, otherwise 0. False: NaN for
     perfect predictions, otherwise minus infinity. As in scikit-learn."""
 
     def explained(self, left: ScaledDouble) -> jax.Array:

@@ -155,7 +155,7 @@ class ImageOverlap(State):
     """The weighted total of the generalised Dice scores of images."""
 
     num_classes: int
-    """How many classes there are; 0 is the background."""
+    """The number of classes; 0 is the background."""
     include_background: bool = True
     """True if class 0 is one of the classes in the score."""
     ignore_index: int | None = None
@@ -280,7 +280,7 @@ class PanopticQuality(Metric):
 
     higher_is_better = True
     num_classes: int
-    """How many classes there are, things and stuff, numbered from 0."""
+    """The number of classes, things and stuff, numbered from 0."""
     things: tuple[int, ...]
     """The classes whose segments have numbers, for example `(1, 2)`. Each of the others, stuff, is
     one segment of an image."""

@@ -1,4 +1,4 @@
-"""How far two boxes overlap, and how far apart they are."""
+"""The overlap of two boxes, and their distance."""
 
 from typing import ClassVar, Self
 

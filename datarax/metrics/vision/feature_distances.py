@@ -219,7 +219,7 @@ class KID(TwoSets):
     """
 
     capacity: int = 2048
-    """How many rows of each set are kept in all."""
+    """The number of rows of each set that are kept in all."""
 
     of_preds: FeatureBuffer = state()
     of_target: FeatureBuffer = state()

@@ -24,7 +24,7 @@ class ImageMean(MeanScore):
 
     spatial_dims: ClassVar[int] = 2
     least_size: ClassVar[int] = 1
-    """How many pixels an image needs along each spatial axis."""
+    """The number of pixels that an image needs along each spatial axis."""
 
     def image_scores(self, *images: jax.Array) -> jax.Array:
         """The scores (N,) of images of the given dtype. An image whose score is NaN is invalid."""

@@ -64,9 +64,9 @@ class MeanAveragePrecision(Metric):
     higher_is_better = True
     tasks = ("detection",)
     num_classes: int
-    """How many classes there are, numbered from 0."""
+    """The number of classes, numbered from 0."""
     capacity: int = 2**17
-    """How many detections are kept in all."""
+    """The number of detections that are kept in all."""
     average: Literal["macro"] | None = "macro"
     """"macro" is the mean over the classes with ground truth; `None` gives one value per class."""
 

@@ -60,7 +60,7 @@ class ERGAS(ImageScore):
 
     higher_is_better = False
     ratio: float = 4
-    """How many pixels of the sharp image lie along a pixel of the coarse one."""
+    """The number of pixels of the sharp image along a pixel of the coarse one."""
 
     def __post_init__(self) -> None:
         self.ratio = real(self.ratio, "ratio")

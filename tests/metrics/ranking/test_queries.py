@@ -234,3 +234,18 @@ def test_an_error_shows_the_shapes_of_a_large_batch(rng):
     relevant[:, 0] = True
     whole = metrics.NDCG().update(preds, relevant, weights=2.0)
     assert whole.results() == pytest.approx(sklearn.metrics.ndcg_score(relevant, preds), 1e-9)
+
+
+def test_slices_and_intervals_of_a_large_batch(rng):
+    preds, slices = rng.random((4_000, 10), np.float32), rng.integers(0, 2, 4_000)
+    relevant = rng.random((4_000, 10)) < 0.3
+    relevant[:, 0] = True
+    ranked = np.take_along_axis(relevant, np.argsort(-preds, 1), 1)
+    best, discounts = np.sort(relevant, 1)[:, ::-1], 1 / np.log2(np.arange(2, 12))
+    scores = ranked @ discounts / (best @ discounts)
+    interval = datarax.Interval(metrics.NDCG()).update(preds, relevant).results()
+    assert interval["value"] == pytest.approx(scores.mean(), 1e-9)
+    assert interval["std_error"] == pytest.approx(scores.std() / 4_000**0.5, 1e-3)
+    sliced = datarax.Sliced(metrics.NDCG(), 2).update(preds, relevant, slices=slices).results()
+    for i in range(2):
+        assert sliced[f"{i}"] == pytest.approx(scores[slices == i].mean(), 1e-9)
