@@ -5,14 +5,14 @@ Each error of a check names the calling reducer and the metric.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import index
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.core import Tracer
 
-from datarax._checks import at_least_8_bits
+from datarax._checks import at_least_8_bits, is_integer, x64_enabled
 from datarax._errors import (
     MetricInputError,
     MetricTypeError,
@@ -21,6 +21,7 @@ from datarax._errors import (
     UnknownReductionError,
 )
 from datarax._typing import Array, PyTree, Weights
+from datarax._xp import lax
 
 Axis = int | tuple[int, ...] | None
 """The axes to reduce; `None` for all."""
@@ -109,6 +110,26 @@ def checked_ops(ops: Operations, names: list[str], caller: str) -> list[str | No
     return chosen
 
 
+_WIDE = (np.int64, np.uint64, np.float64)
+
+
+def is_wide_on_host(leaf: PyTree, op: str, weights: Weights) -> bool:
+    """True if a global reduction needs 64 bits that JAX lacks, and NumPy can do it.
+
+    That is outside a program, of NumPy arrays alone: numbers of 64 bits, and a sum of integers.
+    """
+    if type(leaf) is not np.ndarray or isinstance(weights, jax.Array) or x64_enabled():
+        return False
+    given: list[Any] = [leaf, *([] if weights is None else [np.asarray(weights)])]
+    of_integers = all(map(is_integer, given))
+    return (leaf.dtype in _WIDE or (op == "sum" and of_integers)) and not is_in_program()
+
+
+def is_in_program() -> bool:
+    """True within a function that JAX traces."""
+    return isinstance(jnp.zeros(()), Tracer)  # it gives a tracer exactly there
+
+
 def numeric(leaf: Array, name: str, caller: str, op: str) -> jax.Array:
     """The leaf as a JAX array; half precision becomes float32 and booleans become int32."""
     x = as_jax(leaf, f"metric {name!r}", caller, is_real=op in ("max", "min"))
@@ -118,8 +139,8 @@ def numeric(leaf: Array, name: str, caller: str, op: str) -> jax.Array:
     return x.astype(jnp.int32) if x.dtype == jnp.bool_ else x
 
 
-def as_jax(array: Array, about: str, caller: str, *, is_real: bool = False) -> jax.Array:
-    """The array on the devices; raises if JAX has no such numbers, or would truncate an integer."""
+def checked_dtype(array: Array, about: str, caller: str, *, is_real: bool) -> Array:
+    """The array; raises unless it holds numbers, which are not complex if `is_real`."""
     dtype = array.dtype
     is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
     if (is_complex and is_real) or not (jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_):
@@ -127,6 +148,12 @@ def as_jax(array: Array, about: str, caller: str, *, is_real: bool = False) -> j
             f"{caller}: {about} has dtype {dtype}; expected booleans, integers or floats"
             f"{'' if is_real else ' (or complex numbers)'}"
         )
+    return array
+
+
+def as_jax(array: Array, about: str, caller: str, *, is_real: bool = False) -> jax.Array:
+    """The array on the devices; raises if JAX has no such numbers, or would truncate an integer."""
+    dtype = checked_dtype(array, about, caller, is_real=is_real).dtype
     if isinstance(array, np.ndarray) and array.size and dtype in (np.int64, np.uint64):
         narrow = jax.dtypes.canonicalize_dtype(dtype)
         info, least, greatest = jnp.iinfo(narrow), array.min(), array.max()
@@ -153,8 +180,8 @@ def check_global(leaf: PyTree, about: str, caller: str) -> None:
     if jax.process_count() == 1 or isinstance(leaf, Tracer) or not is_array(leaf) or not leaf.ndim:
         return
     # In a traced function, a NumPy array is a constant of the program, which JAX takes to be the
-    # same on every process. `jnp.zeros` gives a tracer exactly in a traced function.
-    if isinstance(leaf, np.ndarray) and isinstance(jnp.zeros(()), Tracer):
+    # same on every process.
+    if isinstance(leaf, np.ndarray) and is_in_program():
         return
     if isinstance(leaf, np.ndarray) or leaf.is_fully_addressable:
         raise NotAddressableError(
@@ -164,13 +191,20 @@ def check_global(leaf: PyTree, about: str, caller: str) -> None:
         )
 
 
-def aligned(weights: Weights, x: jax.Array, name: str, caller: str, what: str) -> jax.Array | None:
-    """The weights with axes of size 1 appended, so that they broadcast against x."""
+def aligned(weights: Weights, x: Array, name: str, caller: str, what: str) -> Any:
+    """The weights with axes of size 1 appended, so that they broadcast against x.
+
+    A JAX array, except for an `x` of NumPy.
+    """
     if weights is None:
         return None
     if not isinstance(weights, jax.Array | np.ndarray):
         weights = np.asarray(weights)
-    w = as_jax(weights, f"{what} of metric {name!r}", caller, is_real=True)
+    about = f"{what} of metric {name!r}"
+    if isinstance(x, np.ndarray):
+        w = checked_dtype(weights, about, caller, is_real=True)
+    else:
+        w = as_jax(weights, about, caller, is_real=True)
     fits = w.ndim <= x.ndim and all(n in (1, m) for n, m in zip(w.shape, x.shape, strict=False))
     if not fits:
         raise MetricInputError(

@@ -67,8 +67,10 @@ def reduce_mean(metrics: PyTree, *, weights: NamedWeights = None, axis: Axis = N
 def reduce_sum(metrics: PyTree, *, weights: NamedWeights = None, axis: Axis = None) -> PyTree:
     """The sum of every array in `metrics`; errors as in `reduce_mean`.
 
-    Sums of integers and booleans have the dtype that `jnp.sum` gives, at least the default integer
-    dtype, and overflow like `jnp.sum`: to count beyond 2**31, use an accumulator. With boolean or
+    In a program, and of JAX arrays, sums of integers and booleans have the dtype that `jnp.sum`
+    gives, at least the default integer dtype, and overflow like `jnp.sum`: to count beyond 2**31,
+    use an accumulator. Outside a program, the sum of NumPy arrays of integers is exact, a NumPy
+    integer of 64 bits; one that does not fit raises `MetricInputError`. With boolean or
     integer weights, the sum of integers is an integer: as `jnp.sum(x * weights)`. But it is a float
     if no integer dtype holds both: uint32 and a signed one, without x64. The sum of no elements is
     0. The value of a count of a metric (`Exact`) is summed exactly, unless its weights are numbers.

@@ -2,17 +2,20 @@
 
 Numbers in two parts, `Exact` and `DoubleFloat`, are reduced as numbers, because each part alone
 means nothing: the sum of the low limbs of -1 and 1 is 2**32. Their parts may be NumPy arrays, which
-`xp` leaves on the host. All other leaves become JAX arrays before they are reduced.
+`xp` leaves on the host. Outside a program, NumPy arrays that need 64 bits are reduced in NumPy. All
+other leaves become JAX arrays before they are reduced.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from datarax._checks import is_integer
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import lax, xp
@@ -54,7 +57,8 @@ def _selected(
         if is_global:
             inputs.check_global(x.high if two else x, f"metric {names[i]!r}", caller)
             inputs.check_global(chosen[i], f"{what} of metric {names[i]!r}", caller)
-        x = x if two else inputs.numeric(x, names[i], caller, op)
+        if not two and not (is_global and inputs.is_wide_on_host(x, op, chosen[i])):
+            x = inputs.numeric(x, names[i], caller, op)
         yield i, op, x, inputs.aligned(chosen[i], x, names[i], caller, what)
 
 
@@ -85,6 +89,8 @@ def _reduced(
         return _two_parts_reduced(op, x, w, axes, about)
     if op in ("max", "min"):
         return _extreme(op, [x], w, axes, about)[0]
+    if isinstance(x, np.ndarray):
+        return _reduced_on_host(op, x, w, axes, about)
     if op == "sum":
         return jnp.sum(_summands(x, w), axes)
     x = _as_float(x)
@@ -95,6 +101,42 @@ def _reduced(
     repeats = math.prod(x.shape[a] for a in axes if w.shape[a] == 1)
     total = jnp.sum(w, axes, keepdims=True) * jnp.asarray(repeats, w.dtype)
     return _ratio(jnp.sum(_weighted(x, w), axes), lax.squeeze(total, axes))
+
+
+def _reduced_on_host(op: str, x: Any, w: Any, axes: tuple[int, ...], about: str) -> Any:
+    """A sum or a mean of 64 bits, in NumPy: integers are exact, and all else is in float64."""
+    used = x if w is None else np.where(w != 0, x, x.dtype.type(0))
+    if op == "sum" and is_integer(x) and (w is None or is_integer(w)):
+        return _sum_of_integers(used, w, axes, about)
+    w = np.broadcast_to(np.float64(1) if w is None else w.astype(np.float64), x.shape)
+    total, weight = np.sum(used * w, axes, np.float64), np.sum(w, axes)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return total if op == "sum" else np.where(weight != 0, total / weight, np.nan)[()]
+
+
+def _sum_of_integers(x: Any, w: Any, axes: tuple[int, ...], about: str) -> Any:
+    """The exact sum in an integer dtype of 64 bits; unsigned if `x` is and no weight is signed."""
+    signed = x.dtype.kind != "u" or (w is not None and w.dtype.kind == "i")
+    dtype = np.dtype(np.int64 if signed else np.uint64)
+    if w is not None and w.dtype != np.bool_:
+        is_small = _greatest(x) * _greatest(w) < 2**63
+        x = np.multiply(*(each.astype(np.int64 if is_small else object) for each in (x, w)))
+    if x.dtype.itemsize < 8:
+        return np.sum(x, axes, dtype)
+    # The halves of 64 bits are added up apart, and joined as Python integers.
+    high, low = (np.asarray(np.sum(half, axes)) for half in (x >> 32, x & 0xFFFFFFFF))
+    total = np.asarray(high.astype(object) * 2**32 + low.astype(object))
+    info = np.iinfo(dtype)
+    if any(not info.min <= each <= info.max for each in total.flat):
+        raise MetricInputError(
+            f"{about}: a sum does not fit {dtype}; convert the array to float64 first"
+        )
+    return total.astype(dtype)[()]
+
+
+def _greatest(x: np.ndarray) -> int:
+    """The greatest magnitude of integers, 0 of none."""
+    return max(abs(int(x.max(initial=0))), abs(int(x.min(initial=0))))
 
 
 # The arrays of each device, inside `shard_map` or `pmap`.

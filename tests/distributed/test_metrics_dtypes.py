@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+import datarax
 from datarax.distributed import (
     all_gather,
     reduce_custom,
@@ -20,7 +21,17 @@ from datarax.distributed import (
     reduce_sum,
     reduce_sum_collective,
 )
-from tests.helpers import DTYPES, assert_same, draw, make_mesh, mean, over_shards, place, wide, x64
+from tests.helpers import (
+    DTYPES,
+    assert_same,
+    draw,
+    make_mesh,
+    mean,
+    over_shards,
+    place,
+    wide,
+    x64,
+)
 
 NARROW = (*DTYPES, "int16", "uint16", "uint32")
 # What each dtype becomes: as a mean, a sum, an extremum. Written out, not computed.
@@ -85,7 +96,12 @@ def test_global(rng, table):
             "min": reduce_custom(tree, dict.fromkeys(tree, "min")),
         }
 
-    check(reduce(tree), tree, table, None)
+    # Outside a program, NumPy adds integers up in 64 bits.
+    in_numpy = {
+        name: (mean, total.replace("int32", "int64"), extreme)
+        for name, (mean, total, extreme) in table.items()
+    }
+    check(reduce(tree), tree, in_numpy, None)
     mesh = make_mesh("explicit", {"data": 8})
     got = jax.block_until_ready(jax.jit(reduce)(place(tree, mesh, P("data"))))
     check(got, tree, table, None)
@@ -220,15 +236,46 @@ def test_the_mean_of_large_integers_does_not_wrap():
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "uint64"])
-def test_numpy_arrays_of_64_bits_with_x64_off(dtype):
-    # As jnp.asarray makes of them, while their values fit.
-    x = {"x": np.asarray([1, 2, 3], dtype)}
-    narrow = dtype.replace("64", "32")
+def test_numpy_arrays_of_64_bits_with_x64_off(rng, dtype):
+    # Outside a program they are reduced in NumPy, where no digit is lost.
+    numbers = rng.integers(0, 1000, (5, 3)) + 2**41 + 1
+    x, rows = {"x": numbers.astype(dtype)}, np.asarray([1, 1, 0, 1, 1], bool)
+    kept = numbers[rows]
     with x64(False):
-        assert_same(reduce_mean(x)["x"], 2.0, np.float32)
-        assert_same(reduce_sum(x)["x"], 6, narrow)
-        assert_same(reduce_max(x)["x"], 3, narrow)
-        assert_same(reduce_sum({"x": np.zeros(0, dtype)})["x"], 0, narrow)
+        assert_same(reduce_mean(x)["x"], numbers.mean(), np.float64)
+        assert_same(reduce_mean(x, weights=rows, axis=0)["x"], kept.mean(0), np.float64)
+        assert_same(reduce_sum(x)["x"], numbers.sum(), dtype)
+        assert_same(reduce_sum(x, weights=rows.astype(np.uint8))["x"], kept.sum(), dtype)
+        assert_same(reduce_max(x, where=rows)["x"], kept.max(), dtype)
+        assert_same(reduce_min(x, axis=1)["x"], numbers.min(1), dtype)
+        assert_same(reduce_sum({"x": np.zeros(0, dtype)})["x"], 0, dtype)
+        if dtype == "float64":
+            assert np.isnan(reduce_mean({"x": np.zeros(0)})["x"])
+            assert_same(reduce_mean({"x": [np.asarray([1, np.nan])]}, weights=[1, 0])["x"][0], 1.0)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint32"])
+def test_a_sum_of_numpy_integers_is_exact_outside_a_program(rng, dtype):
+    greatest = 1 if dtype == "bool" else np.iinfo(dtype).max
+    x = np.full(9, greatest).astype(dtype)
+    wide = "uint64" if dtype.startswith("u") else "int64"
+    with x64(False):
+        assert_same(reduce_sum({"x": x})["x"], 9 * greatest, wide)
+        assert_same(reduce_sum({"x": x}, weights=[True] * 5 + [False] * 4)["x"], 5 * greatest, wide)
+        got = reduce_custom({"x": x}, {"x": "sum"}, weights=np.full(9, 2**20))["x"]
+        assert_same(got, 9 * 2**20 * greatest, "int64")
+        in_program = jax.jit(lambda: reduce_sum({"x": x})["x"])()
+        assert in_program.dtype == jax.eval_shape(jnp.sum, x).dtype
+
+
+def test_a_sum_of_integers_that_64_bits_cannot_hold():
+    with x64(False):
+        for x, w in (([2**62] * 2, None), ([-(2**62)] * 3, None), ([2**40] * 2, [2**30] * 2)):
+            with pytest.raises(datarax.MetricInputError, match=r"reduce_sum.*'x'.*int64.*float64"):
+                reduce_sum({"x": np.asarray(x)}, weights=w)
+        most = {"x": np.asarray([2**62, 2**62 - 1])}
+        assert_same(reduce_sum(most)["x"], 2**63 - 1, "int64")
+        assert_same(reduce_sum({"x": np.asarray([2**63, 2**63 - 1], "u8")})["x"], 2**64 - 1, "u8")
 
 
 def test_complex_numbers_have_a_mean_and_a_sum(rng):
