@@ -175,8 +175,10 @@ def test_sums_of_integers_with_weights_of_either_sign(rng, dtype, weights):
 
 def test_weights_that_no_integer_dtype_holds_beside_the_values():
     large = np.uint32([3_000_000_000, 1])
-    assert_same(reduce_sum(np.int32([-1, 1]), weights=large), -2_999_999_999, np.float32, ulps=1)
-    assert_same(reduce_sum(np.uint32([1, 1]), weights=large), np.uint32(3_000_000_001))
+    got = reduce_sum(jnp.asarray([-1, 1]), weights=large)
+    assert_same(got, -2_999_999_999, np.float32, ulps=1)
+    assert_same(reduce_sum(np.int32([-1, 1]), weights=large), -2_999_999_999, np.int64)
+    assert_same(reduce_sum(np.uint32([1, 1]), weights=large), np.uint64(3_000_000_001))
     assert_same(reduce_mean(np.int32([-1, -1]), weights=large), -1, np.float32)
 
 
