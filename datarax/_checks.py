@@ -21,13 +21,23 @@ _PLAIN = {np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 
 }
 """The dtypes of NumPy arrays that are taken as they are."""
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_LEAST = float(np.finfo(np.float32).tiny)
+"""The least normal float32."""
+_TOO_LARGE = float(np.finfo(np.float32).max) + 2.0**103
+"""The least number that as a float32 is infinite: halfway to the next power of two's float."""
 
 
-def numeric(x: ArrayLike, name: str, *, subnormals: bool = False) -> jax.Array:
+def numeric(
+    x: ArrayLike, name: str, *, subnormals: bool = False, any_range: bool = False
+) -> jax.Array:
     """`x` as an array of booleans, integers or floats: of NumPy, unless it is a JAX array.
 
-    In an array of NumPy, subnormal numbers become 0, as CPUs and TPUs make them in a program;
-    `subnormals=True` keeps them, where nothing depends on them.
+    An array of NumPy keeps the digits of float64, in the range of the default float: numbers that
+    are infinite there become infinite, and so count as such. `any_range=True` keeps them, where
+    formula and state hold them.
+
+    In an array of NumPy, numbers that are subnormal in the default float become 0, as CPUs and TPUs
+    make them in a program; `subnormals=True` keeps them, where nothing depends on them.
 
     Raises:
         MetricTypeError: `x` holds something other than numbers.
@@ -63,18 +73,29 @@ def numeric(x: ArrayLike, name: str, *, subnormals: bool = False) -> jax.Array:
             f"{name} has dtype {array.dtype}; expected booleans, integers or floats"
         )
     array = at_least_8_bits(array)
-    # The dtype that it has on devices: with x64 disabled, of 32 bits.
-    dtype = array.dtype
-    if known and dtype.itemsize >= 8:  # more than 8 of a longdouble, which JAX does not have
-        dtype = np.dtype(np.float64) if dtype.itemsize > 8 else dtype
-        dtype = jax.dtypes.canonicalize_dtype(dtype)
-    if dtype != array.dtype:
-        narrow = array.astype(dtype)
-        # Floats may be rounded; a label or a count that wraps around would be another one.
-        if is_integer(array) and (narrow != array).any():
+    if not known:
+        return array
+    if array.dtype.kind == "f" and array.dtype.itemsize >= 8:
+        array = array.astype(_FLOAT64, copy=False)  # JAX has no longdouble
+        if not x64_enabled():
+            return array if any_range else in_range_of_float32(array)  # type: ignore[return-value]
+    elif array.dtype.itemsize == 8:  # the dtype that it has on devices: with x64 disabled, 32 bits
+        narrow = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+        # A label or a count that wraps around would be another one.
+        if (narrow != array).any():
             raise _too_large(name)
         array = narrow
-    return without_subnormals(array) if known and not subnormals else array
+    return array if subnormals else without_subnormals(array)
+
+
+def in_range_of_float32(x: np.ndarray) -> np.ndarray:
+    """Float64 numbers; those that a float32 does not hold are infinite, or 0 if they are small."""
+    size = np.abs(x)
+    small = (size < _LEAST) & (size > 0)
+    if small.any():
+        x = np.where(small, np.copysign(0.0, x), x)
+    large = (size >= _TOO_LARGE) & (size < np.inf)
+    return np.where(large, np.copysign(np.inf, x), x) if large.any() else x
 
 
 def without_subnormals(x: np.ndarray) -> Any:

@@ -169,6 +169,23 @@ def fetched(tree: PyTree) -> PyTree:
     return structure.unflatten(leaves)
 
 
+def as_in_program(tree: PyTree) -> PyTree:
+    """A pytree with the floats of NumPy in the dtypes that they have beside traced arrays.
+
+    A program has no float64, unless x64 is enabled: `jax.numpy` rounds them, but not within a block
+    of `x64`.
+    """
+
+    dtype = jax.dtypes.canonicalize_dtype(np.float64)
+
+    def rounded(x: PyTree) -> PyTree:
+        is_wide = isinstance(x, np.ndarray | np.floating) and x.dtype == np.float64
+        return x.astype(dtype) if is_wide else x
+
+    with np.errstate(over="ignore"):
+        return jax.tree.map(rounded, tree)
+
+
 def is_near(values: Iterable[object]) -> bool:
     """True if no value is a JAX array off this process's single CPU device."""
     return all(not isinstance(x, jax.Array) or _is_on_one_cpu(x) for x in values)

@@ -225,6 +225,23 @@ def test_subnormal_numbers_are_zero_on_the_host():
         assert run(top, scores, np.array([0])).results() == 1
 
 
+def test_an_array_of_numpy_keeps_the_digits_of_float64_in_the_range_of_float32():
+    x = np.array([0.1, 1 - 1e-9, 2.0**40 + 0.5, -0.0, np.nan, np.inf])
+    assert numeric(x, "x") is x
+    np.testing.assert_array_equal(numeric([0.1, 2], "x"), [0.1, 2.0])
+    beyond = np.array([1e-50, -1e-50, 1e300, -1e300, 3.4028234663852886e38, 1])
+    want = [0, 0, np.inf, -np.inf, 3.4028234663852886e38, 1]
+    np.testing.assert_array_equal(numeric(beyond, "x"), want)
+    assert numeric(beyond, "x", any_range=True) is beyond
+    x = np.array([0.1, 0.3])
+    assert metrics.Mean().update(x).results() == pytest.approx(0.2, rel=1e-15)
+    # Beside traced arrays they are what `jax.numpy` makes of them.
+    rounded = jax.jit(lambda metric: metric.update(x))(metrics.Mean())
+    assert rounded.results() == x.astype(np.float32).mean(dtype=np.float64)
+    rounded = jax.jit(lambda total: total.update(x))(metrics.Mean().statistic)
+    assert jax.device_get(rounded).mean == x.astype(np.float32).mean(dtype=np.float64)
+
+
 def test_results_beyond_float32():
     # In float64 by `results()`, wherever the update ran; infinite as an array of float32.
     x, y = np.float32([1e30, 2e30]), np.float32([0, 0])

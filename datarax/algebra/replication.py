@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
-from datarax._xp import fetched, is_near, is_traced, lax, on_host, xp
+from datarax._xp import as_in_program, fetched, is_near, is_traced, lax, on_host, xp
 from datarax.algebra.pytrees import Leaf, Tree, map_leaf_states
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 
@@ -82,12 +82,18 @@ def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
         axes: frozenset[str] = frozenset()
         if not on_host(*args, *kwargs.values()):
             leaves = jax.tree.leaves((self, args, kwargs))
-            if not is_traced(leaves) and is_near(leaves):
+            if is_traced(leaves):
+                args, kwargs = as_in_program((args, kwargs))
+                axes = frozenset() if self.delegates else axes_of((args, kwargs))
+            elif is_near(leaves):
                 self, args, kwargs = fetched((self, args, kwargs))
             elif not self.delegates:
                 axes = axes_of((args, kwargs))
-        elif self.holds_arrays and not on_host(self) and not is_traced(self):
-            self = fetched(self)
+        elif not on_host(self):
+            if is_traced(self):
+                args, kwargs = as_in_program((args, kwargs))
+            elif self.holds_arrays:
+                self = fetched(self)
         folded = quiet(counted_once(self, axes) if axes else self, *args, **kwargs)
         if not isinstance(folded, type(self)):
             got = "None" if folded is None else f"an object of type {type(folded).__name__}"

@@ -324,7 +324,7 @@ def test_what_update_refuses():
     for mask in (jnp.ones((2,), bool), jnp.ones((3, 1), bool)):
         with pytest.raises(MetricInputError, match="where of shape"):
             MetricAccumulator(0.0).update(jnp.ones((3,)), where=mask)
-    with pytest.raises(MetricTypeError, match="of integers got a value of dtype float32"):
+    with pytest.raises(MetricTypeError, match="of integers got a value of dtype float64"):
         MetricAccumulator(0).update(1.5)
     for value in ("x", None, 1j, jax.random.key(0)):
         with pytest.raises(MetricTypeError):
