@@ -159,6 +159,10 @@ def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Pa
     # Integers are added up as integers, which is exact. Only the result is rounded.
     if not axes and x.dtype.itemsize <= dtype.itemsize:
         return tuple(double_from_int(x, dtype))
+    if x.dtype.itemsize == 8:  # the halves, whose sums fit
+        mask = xp.asarray(2**32 - 1, x.dtype)
+        high, low = (xp.sum(half, axes, dtype=xp.int64) for half in (x >> 32, x & mask))
+        return tuple(double_from_int(high, dtype) * 2**32 + double_from_int(low, dtype))
     if dtype.itemsize == 8:
         return tuple(double_from_int(xp.sum(x, axes, dtype=xp.int64), dtype))
     return tuple(double_from_limbs(sum_integers(x, axes)))

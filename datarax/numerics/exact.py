@@ -207,7 +207,8 @@ class WholeOrFloat(Exact):
     """Sums of numbers that are exact integers if only integers were added, and otherwise floats.
 
     Which of the two is not known until the program has run, so both are held. As an `Exact` and in
-    arithmetic it is the float. On the host, it is an array of int64 or of float64.
+    arithmetic it is the float. On the host, it is an array of int64 or of float64: also of float64
+    if a sum of integers does not fit 64 bits.
     """
 
     __slots__ = ("is_float", "whole")
@@ -233,9 +234,10 @@ class WholeOrFloat(Exact):
         return self
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        if np.asarray(self.is_float).any():
-            return super().__array__(dtype, copy)
-        return np.asarray(np.asarray(self.whole), dtype)
+        whole, floats = np.asarray(self.whole), super().__array__()
+        # A sum that has wrapped differs from the float by a multiple of 2**64.
+        is_float = np.asarray(self.is_float).any() or (np.abs(floats - whole) > 2**63).any()
+        return np.asarray(floats if is_float else whole, dtype, copy=copy)
 
     def __getitem__(self, index: PyTree) -> "WholeOrFloat":
         double = DoubleFloat(self.high[index], self.low[index])

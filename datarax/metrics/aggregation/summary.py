@@ -229,9 +229,9 @@ class Sum(ValueMetric):
     """The weighted sum of values of any shape.
 
     `sum(w * x)`. If all values have an integer dtype, and all weights are whole numbers, `results`
-    and a collector give an `int`, exact to `2**63`; otherwise a `float`, to which integers up to
-    `2**48` are added without rounding. `compute` gives the nearest float32 (float64 with x64). No
-    data gives 0. As `numpy.sum`.
+    and a collector give an `int`, exact to `2**63`; otherwise, and beyond `2**63`, a `float`, to
+    which integers up to `2**48` are added without rounding. `compute` gives the nearest float32
+    (float64 with x64). No data gives 0. As `numpy.sum`.
 
     With `per`, the sum is divided by a number that is known only when results are read:
     `results(elapsed=seconds)` or `results(steps=number)`; NaN for 0. `compute()` has no such
