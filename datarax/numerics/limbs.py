@@ -7,6 +7,7 @@ its value is `high * 2**32 + low`.
 import math
 
 import jax
+import numpy as np
 
 from datarax._checks import as_float
 from datarax._xp import all_finite, on_host, x64, xp
@@ -91,9 +92,14 @@ def is_wide(x: jax.Array) -> bool:
 
 
 def as_double(x: jax.Array) -> DoubleFloat:
-    """Numbers as double-floats of the default float dtype; integers are not rounded."""
+    """Numbers as double-floats of the default float dtype; integers are not rounded.
+
+    On the host, float64 is not rounded either.
+    """
     dtype = jax.dtypes.canonicalize_dtype(float)
-    return double_from_int(x, dtype) if is_wide(x) else DoubleFloat.of(x.astype(dtype))
+    if is_wide(x):
+        return double_from_int(x, dtype)
+    return DoubleFloat.of(x if x.dtype == np.float64 else x.astype(dtype))
 
 
 def float_or_double(x: jax.Array) -> jax.Array | DoubleFloat:
@@ -106,6 +112,8 @@ def float_or_double(x: jax.Array) -> jax.Array | DoubleFloat:
 
 def float_parts(x: jax.Array) -> tuple[jax.Array, ...]:
     """One or two float arrays that add up to `x`; two for integers that a float may round."""
+    if x.dtype == np.float64:
+        return (x,)
     double = as_double(x)
     return tuple(double) if is_wide(x) else (double.high,)
 

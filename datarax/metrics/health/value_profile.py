@@ -74,13 +74,14 @@ class ValueProfile(CountsInvalid):
 
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
-        x = numeric(values, "values").astype(default_float())
+        x = numeric(values, "values")
+        x = x if x.dtype == np.float64 else x.astype(default_float())
         w, invalid = rows_weight(not_finite(x), weights)
         w = xp.broadcast_to(w, x.shape)
         # Values of weight zero may be NaN, which no comparison and no maximum should see.
         size = xp.where(w.astype(xp.bool_), xp.abs(x), 0)
         # Some devices flush subnormal numbers to zero, so all of them count as zero.
-        kinds = [xp.ones(x.shape, xp.bool_), size < float(xp.finfo(x.dtype).tiny)]
+        kinds = [xp.ones(x.shape, xp.bool_), size < float(xp.finfo(default_float()).tiny)]
         if self.saturation is not None:
             # Both in one dtype, so that 0.1 as float32 reaches a saturation of 0.1.
             kinds.append(size >= xp.asarray(self.saturation, x.dtype))
