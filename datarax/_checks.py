@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax._typing import ArrayLike
+from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import update_context
-from datarax._xp import BLOCK, on_host, xp
+from datarax._xp import BLOCK, is_in_program, on_host, xp
 
 _PLAIN = {np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32)} | {
     np.dtype(name) for name in ("bool", "float16")
@@ -41,8 +41,8 @@ def numeric(
 
     Raises:
         MetricTypeError: `x` holds something other than numbers.
-        MetricInputError: an integer in `x` does not fit the widest integer dtype of JAX, or `x` is
-            a masked array of NumPy.
+        MetricInputError: an integer in `x` does not fit 64 bits, or in a program those that JAX
+            has; or `x` is a masked array of NumPy.
     """
     # Most arrays need no more than this look-up, which each update makes.
     if type(x) is np.ndarray:
@@ -61,7 +61,7 @@ def numeric(
     known = not isinstance(array, jax.Array)
     # NumPy makes objects of integers that do not fit 64 bits.
     if known and array.dtype == object and any(_is_too_large(each) for each in array.flat):
-        raise _too_large(name)
+        raise MetricInputError(f"{name}: an integer does not fit 64 bits")
     # JAX has no text and no dates.
     if known and array.dtype.kind in "OSUMm":
         raise _not_numbers(x, name)
@@ -80,12 +80,41 @@ def numeric(
         if not x64_enabled():
             return array if any_range else in_range_of_float32(array)  # type: ignore[return-value]
     elif array.dtype.itemsize == 8:  # the dtype that it has on devices: with x64 disabled, 32 bits
-        narrow = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
-        # A label or a count that wraps around would be another one.
-        if (narrow != array).any():
-            raise _too_large(name)
-        array = narrow
+        array = _in_32_bits(array, name)
     return array if subnormals else without_subnormals(array)
+
+
+def _in_32_bits(x: np.ndarray, name: str) -> np.ndarray:
+    """Integers of 64 bits in 32, unless x64 is enabled, or NumPy alone uses those that do not fit.
+
+    Raises:
+        MetricInputError: one does not fit, and a program would cut it: to another label, or id.
+    """
+    narrow = x.astype(jax.dtypes.canonicalize_dtype(x.dtype))
+    if (narrow == x).all():
+        return narrow
+    if is_in_program():
+        raise _too_large(name)
+    return x
+
+
+def refuse_wide(arrays: PyTree, about: str = "") -> None:
+    """Raises if an integer of NumPy or Python is one that a program without x64 would cut.
+
+    Args:
+        arrays: a dict of arguments, or a pytree in one.
+        about: what the names of the arguments are put behind in the message.
+
+    Raises:
+        MetricInputError: an integer does not fit 32 bits; names its argument.
+    """
+    for path, x in jax.tree_util.tree_leaves_with_path(arrays):
+        if isinstance(x, int):
+            x = np.asarray(x)
+        is_known = isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "iu"
+        if is_known and (x.astype(jax.dtypes.canonicalize_dtype(x.dtype)) != x).any():
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise _too_large(about + (name or "array"))
 
 
 def in_range_of_float32(x: np.ndarray) -> np.ndarray:
@@ -160,7 +189,8 @@ def _is_too_large(x: object) -> bool:
 
 def _too_large(name: str) -> MetricInputError:
     return MetricInputError(
-        f"{name}: an integer does not fit the widest integer dtype; enable x64, or pass floats"
+        f"{name}: an integer does not fit 32 bits, the widest that a program has; number the ids, "
+        f"update outside jit with arrays of NumPy, or enable x64"
     )
 
 

@@ -21,7 +21,7 @@ from datarax._errors import (
     UnknownReductionError,
 )
 from datarax._typing import Array, PyTree, Weights
-from datarax._xp import lax
+from datarax._xp import is_in_program, lax
 
 Axis = int | tuple[int, ...] | None
 """The axes to reduce; `None` for all."""
@@ -123,11 +123,6 @@ def is_wide_on_host(leaf: PyTree, op: str, weights: Weights) -> bool:
     given: list[Any] = [leaf, *([] if weights is None else [np.asarray(weights)])]
     of_integers = all(map(is_integer, given))
     return (leaf.dtype in _WIDE or (op == "sum" and of_integers)) and not is_in_program()
-
-
-def is_in_program() -> bool:
-    """True within a function that JAX traces."""
-    return isinstance(jnp.zeros(()), Tracer)  # it gives a tracer exactly there
 
 
 def numeric(leaf: Array, name: str, caller: str, op: str) -> jax.Array:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from datarax._checks import numeric
+from datarax._checks import refuse_wide
 from datarax._errors import MetricInputError, NotAddressableError
 from datarax._typing import PyTree
 from datarax.distributed import collectives
@@ -213,8 +213,8 @@ def global_batch(
 
     Raises:
         MetricInputError: the leading axes differ; or a process has more examples than `rows`; or
-            `rows` is not divisible by the number of devices; or an integer does not fit the
-            widest integer dtype.
+            `rows` is not divisible by the number of devices; or an integer does not fit 32 bits,
+            without x64.
 
     Example:
         >>> import jax
@@ -243,9 +243,7 @@ def global_batch(
             "global_batch: expected arrays that share one leading axis; got shapes "
             + ", ".join(str(x.shape) for x in leaves)
         )
-    for x in leaves:
-        if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
-            numeric(x, "global_batch")  # raises if JAX would truncate an integer
+    refuse_wide(arrays, "global_batch: ")
     size = sizes.pop()
     total = size if rows is None else rows
     sharding = NamedSharding(mesh, PartitionSpec(names))

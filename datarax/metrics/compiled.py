@@ -7,11 +7,11 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from datarax._checks import x64_enabled
+from datarax._checks import refuse_wide, x64_enabled
 from datarax._errors import DataraxError, TracedValueError
 from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
-from datarax._xp import fetched, is_near, is_traced, xp
+from datarax._xp import fetched, is_in_program, is_near, is_traced, xp
 from datarax.algebra.donated import refuse_donated
 from datarax.algebra.replication import folding
 from datarax.algebra.state import refuse_leading_axes, walk
@@ -61,6 +61,7 @@ def compiled(update: Update) -> Update:
         leaves, structure = jax.tree.flatten(((calls,), {}))
         if all(map(_is_known, leaves)):
             return _program(_applied, metric, structure)(self, leaves, (calls,), {})
+        refuse_wide({f"argument {i}": x for i, x in enumerate(args)} | kwargs)
         return update(self, *args, **kwargs)
 
     def run(self: PyTree, *args: object, **kwargs: object) -> PyTree:
@@ -70,6 +71,8 @@ def compiled(update: Update) -> Update:
         state = jax.tree.leaves(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
         if is_traced((state, leaves)):
+            if not is_in_program():  # within `vmap` or `grad` alone, where `numeric` cannot know
+                refuse_wide({f"argument {i}": x for i, x in enumerate(args)} | kwargs)
             return update(self, *args, **kwargs)
         if not is_near((*state, *leaves)):
             return on_devices(self, leaves, structure, args, kwargs)

@@ -73,11 +73,16 @@ def _limbs_of(x: jax.Array) -> Limbs:
 
 
 def double_from_int(x: jax.Array, dtype: xp.dtype) -> DoubleFloat:
-    """An integer of up to 32 bits (64 for float64 parts) as a double-float, exactly."""
+    """An integer of up to 32 bits (64 for float64 parts) as a double-float, exactly.
+
+    On the host, one of 64 bits is rounded to a float64.
+    """
     if x.dtype == xp.bool_ or xp.iinfo(x.dtype).bits < xp.finfo(dtype).nmant:
         return DoubleFloat.of(x.astype(dtype))
     if (on_host(x) or double_float.has_float64()) and x.dtype.itemsize <= 4:
         return DoubleFloat.of(x, dtype)
+    if on_host(x) and xp.finfo(dtype).bits < 64:
+        return DoubleFloat.of_float64(x.astype("float64"))  # of more than 53 bits, rounded
     half = xp.iinfo(x.dtype).bits // 2
     low = x & xp.asarray((1 << half) - 1, x.dtype)
     # Both halves are exact as floats, and so is their sum.
@@ -120,9 +125,19 @@ def float_parts(x: jax.Array) -> tuple[jax.Array, ...]:
 
 def difference(x: jax.Array, y: jax.Array) -> jax.Array:
     """`x - y` as floats, rounded once, also of integers that a float would round."""
+    if exceeds_float64(x, y):
+        low = (each & each.dtype.type(2**32 - 1) for each in (x, y))
+        high = (each >> each.dtype.type(32) for each in (x, y))
+        above, below = (as_float(a) - as_float(b) for a, b in (high, low))
+        return above * 2.0**32 + below
     if is_wide(x) or is_wide(y):
         return (as_double(x) - as_double(y)).to_float()
     return float_or_double(x) - float_or_double(y)  # type: ignore[return-value]
+
+
+def exceeds_float64(*arrays: jax.Array) -> bool:
+    """True for integers of 64 bits on the host, which float64 may round."""
+    return all(x.dtype.kind in "iu" and x.dtype.itemsize == 8 for x in arrays) and on_host(*arrays)
 
 
 def equal_integers(x: jax.Array, y: jax.Array) -> jax.Array:

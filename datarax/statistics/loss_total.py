@@ -13,7 +13,13 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import by_blocks, lax, on_host, replaced, x64, xp
 from datarax.algebra.one_pass import Term, reduced
 from datarax.numerics.double_float import DoubleFloat, adds_wide, is_one
-from datarax.numerics.limbs import as_double, difference, difference_in_unit, float_or_double
+from datarax.numerics.limbs import (
+    as_double,
+    difference,
+    difference_in_unit,
+    exceeds_float64,
+    float_or_double,
+)
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.scaling import one_where_zero, times_power_of_two
 from datarax.numerics.special import log_cosh, tweedie_deviance
@@ -202,8 +208,8 @@ def _reaching(p: jax.Array, t: jax.Array, threshold: float) -> Arrays:
 def _in_float64(p: jax.Array, t: jax.Array) -> Arrays:
     """Predictions, targets and errors in float64."""
     if on_host(p, t):
-        p, t = as_float(p), as_float(t)
-        return p, t, p - t
+        x, y = as_float(p), as_float(t)
+        return x, y, difference(p, t) if exceeds_float64(p, t) else x - y
     a, b = as_double(p), as_double(t)
     return a.wide, b.wide, (a - b).wide
 

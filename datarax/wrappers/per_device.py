@@ -13,7 +13,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from datarax._checks import kind, numeric
+from datarax._checks import kind, numeric, refuse_wide
 from datarax._errors import (
     DataraxError,
     MetricInputError,
@@ -254,13 +254,15 @@ class PerDevice(Metric):
 
         Raises:
             MetricInputError: the leading axes differ; a batch needs padding and the metric's
-                `update` takes no weights; or, outside `jit`, documents of one query are on several
-                devices.
+                `update` takes no weights; an integer does not fit 32 bits, without x64; or, outside
+                `jit`, documents of one query are on several devices.
             NotAddressableError: there are several processes, and only this process holds an array.
         """
 
         def placed(call: Call) -> Call:
             with naming(call.path, call.args, call.kwargs):
+                args, kwargs = call.by_name
+                refuse_wide({f"argument {i}": x for i, x in enumerate(args)} | kwargs)
                 call = _divisible(call, self.device_count)
                 _refuse_split(call, self.device_count)
             return jax.tree.map(partial(self._placed, rows=call.rows), call)

@@ -6,7 +6,7 @@ import jax
 
 from datarax._checks import as_float, integers, positive_int, same_shape, x64_enabled
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import lax, xp
+from datarax._xp import lax, on_host, xp
 from datarax.algebra.fields import field
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.statistics.batches import rows_weight
@@ -63,7 +63,7 @@ class PassAtK(MeanScore):
         # The cast wraps negative numbers, so they are looked for first.
         unusable = out_of_range(c < 0, c) | out_of_range(n < 0, n)
         # The widest unsigned dtype holds all numbers that are not negative.
-        dtype = xp.uint64 if x64_enabled() else xp.uint32
+        dtype = xp.uint64 if x64_enabled() or on_host(c, n) else xp.uint32
         c, n = c.astype(dtype), n.astype(dtype)
         unusable |= out_of_range(c > n, c) | out_of_range(n < self.k, n)
         w, invalid = rows_weight(unusable, weights)
