@@ -60,7 +60,6 @@ _ARGUMENTS = {
     "ignoreclass": ("ignore_index",),
     "ignorelabel": ("ignore_index",),
     "k": ("top_k",),
-    "labels": ("num_labels", "num_classes"),
     "logits": ("from_logits",),
     "maxval": ("data_range",),
     "nanstrategy": ("on_invalid",),
@@ -74,12 +73,21 @@ _ARGUMENTS = {
     "outputs": ("num_outputs",),
     "quantile": ("q",),
     "sparse": ("num_classes",),
-    "task": ("num_classes", "num_labels"),
     "thr": ("threshold",),
     "thresholds": ("threshold",),
     "topk": ("k", "top_k"),
     "topn": ("k", "top_k"),
 }
+
+
+_TASKS = {
+    (True, True): "num_classes= makes the task multiclass and num_labels= multilabel; without both "
+    "it is binary",
+    (True, False): "num_classes= is the number of classes",
+    (False, True): "num_labels= is the number of labels",
+}
+_OF_TASKS = {"task", "labels"}
+"""Arguments elsewhere for which there is no other name: the sizes set the task."""
 
 
 def argument_suggestion(given: Collection[str], known: Collection[str]) -> str:
@@ -90,10 +98,12 @@ def argument_suggestion(given: Collection[str], known: Collection[str]) -> str:
         known: the names that it takes.
     """
     free = [name for name in known if name not in given]
-    meant = []
+    meant, sizes = [], ("num_classes" in known, "num_labels" in known)
     for name in given:
         if name in known:
             continue
+        if name in _OF_TASKS and any(sizes):
+            return f". {_TASKS[sizes]}"
         also = [each for each in _ARGUMENTS.get(name.lower().replace("_", ""), ()) if each in free]
         near = also[:1] or difflib.get_close_matches(name, free, 1, cutoff=0.75)
         meant += [f"{each}= for {name}=" for each in near]

@@ -70,9 +70,9 @@ class SquaredWeights(Metric):
         _, fp, _, tn = self._cells
         return fp + tn
 
-    def summed(self) -> "SummedSquares":
-        """Over all classes, whose examples are examples of one binary task."""
-        positives, negatives = self.of_positives, self.of_negatives
+    def summed(self, classes: np.ndarray) -> "SummedSquares":
+        """Over these classes, whose examples are examples of one binary task."""
+        positives, negatives = self.of_positives[classes], self.of_negatives[classes]
         return SummedSquares(*(x.sum().reshape(1) for x in (positives, negatives)))
 
     @property

@@ -4,6 +4,7 @@ A wrong shape or dtype raises an error when the update is traced. Values are nev
 host: an example with an invalid value gets weight zero, and is counted as invalid, by kind.
 """
 
+import math
 import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,9 +20,8 @@ from datarax._checks import (
     numeric,
     positive_int,
     same_shape,
-    warn,
 )
-from datarax._errors import MetricInputError, MetricTypeError, ScoresWarning
+from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
 from datarax._xp import all_finite, lax, on_host, xp
@@ -45,6 +45,7 @@ from datarax.statistics.thresholds import (
     check_logits,
     check_one_hot,
     check_sums,
+    check_sums_of_axes,
 )
 
 
@@ -98,7 +99,6 @@ def examples(
     infinite: bool = False,
     from_logits: bool = False,
     kind: ScoreKind = "",
-    takes_labels: bool = True,
     by_label: bool = False,
     name: str = "preds",
 ) -> Examples:
@@ -123,8 +123,6 @@ def examples(
             Then -inf is valid, and scores that are known outside `jit` to be probabilities, or of a
             sigmoid seem to be, give a warning.
         kind: what the scores are taken for. Evidence of another kind is in `Examples.invalid`.
-        takes_labels: whether the metric has an argument `num_labels`. Then a binary task of two
-            axes gives a warning.
         by_label: whether `Examples.rows` is asked for the scores of the labels.
         name: the name of `preds` in messages.
 
@@ -158,8 +156,6 @@ def examples(
                 f"{name} of shape {given.shape} for num_labels={num_labels}; "
                 f"expected (..., {num_labels})"
             )
-        if num_labels is None and takes_labels:
-            check_columns(given.shape, weights, name)
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
         one, zero = (xp.asarray(x, target.dtype) for x in (1, 0))
         labels = target == one
@@ -172,17 +168,12 @@ def examples(
         if probabilities or (threshold is not None and is_integer(given)):
             unusable |= out_of_range((scores < 0) | (scores > 1), scores)
     else:
-        target = integers(target, "target", "integer labels", booleans=True)
+        target = class_labels(target, num_classes)
         if given.shape != (*target.shape, num_classes):
-            one_hot = given.shape == target.shape and target.shape[-1:] == (num_classes,)
-            expected = f"{(*target.shape, num_classes)} for num_classes={num_classes}"
-            raise MetricInputError(
-                f"{name} of shape {given.shape} and target of shape {target.shape}; expected "
-                f"{name} of shape {expected}"
-                + (". If target is one-hot, give target.argmax(-1)" if one_hot else "")
-            )
+            refuse_shapes(given, target, num_classes, name)
+        check_class_axis(as_given[2], num_classes, name)
         # Before they are rounded: of scores, only differences matter.
-        if is_wide(given) and not probabilities:
+        if is_wide(given) and not (probabilities or any_score):
             scores = difference(given, xp.max(given, -1, keepdims=True))
         known = in_range(target, num_classes)
         # An invalid target becomes label 0, so that every label can index the scores.
@@ -209,18 +200,53 @@ def examples(
     return Examples(scores, labels, weight, invalid, min(eps_of(given), FLOAT32_EPS), rows)
 
 
-def check_columns(shape: tuple[int, ...], weights: Weights, name: str) -> None:
-    """Warns if a binary task has columns, which may be labels that `num_labels` keeps apart.
+def check_class_axis(preds: ArrayLike, size: int, name: str) -> None:
+    """Warns if the classes of scores (N, C, ..., C) are along axis 1, as far as that is known.
 
-    With a weight for each element, each is meant as an example, such as a token of a sequence.
+    Of other shapes, it is an error; in these both axes have the number of classes.
     """
-    if len(shape) == 2 and shape[1] > 1 and (weights is None or np.ndim(weights) < 2):
-        warn(
-            f"{name} of shape {shape} is read as {shape[0]} * {shape[1]} examples of one binary "
-            f"task. If the columns are labels, give num_labels={shape[1]}; if not, give arrays of "
-            f"one axis, such as {name}.reshape(-1)",
-            ScoresWarning,
+    shape = np.shape(preds)
+    if len(shape) > 2 and shape[1] == size == shape[-1]:
+        check_values(check_sums_of_axes, (preds,), name)
+
+
+def class_labels(target: ArrayLike, size: int) -> jax.Array:
+    """The targets of a task of `size` classes as an array of integers or booleans.
+
+    Raises:
+        MetricTypeError: they have another dtype.
+    """
+    array = numeric(target, "target")
+    if not is_integer(array) and array.shape[-1:] == (size,):
+        raise MetricTypeError(
+            f"target has shape {array.shape} and dtype {array.dtype}; expected integer labels. If "
+            f"target is one-hot, give target.argmax(-1)"
         )
+    return integers(array, "target", "integer labels", booleans=True)
+
+
+def refuse_shapes(preds: jax.Array, target: jax.Array, size: int, name: str) -> None:
+    """Raises the error of scores and labels of `size` classes whose shapes do not fit together."""
+    given, shape = preds.shape, target.shape
+    start = f"{name} of shape {given} and target of shape {shape}"
+    if given[-1:] == (size,):
+        # The classes are there, so it is the target that has another shape.
+        due, hint = given[:-1], ""
+        if given == shape:
+            hint = ". If target is one-hot, give target.argmax(-1)"
+        elif math.prod(due) == target.size:
+            hint = f"; give target.reshape({due})"
+            if shape == (*due, 1):
+                hint += " or target[..., 0]"
+        raise MetricInputError(
+            f"{start}; expected target of shape {due}, the labels of {size} classes{hint}"
+        )
+    hint = ""
+    if len(given) == len(shape) + 1 and given == (*shape[:1], size, *shape[1:]):
+        hint = f". If axis 1 is that of the classes, give moveaxis({name}, 1, -1)"
+    raise MetricInputError(
+        f"{start}; expected {name} of shape {(*shape, size)} for num_classes={size}{hint}"
+    )
 
 
 def not_distribution(rows: ClassRows, given: jax.Array) -> Invalid:
@@ -280,15 +306,18 @@ def predictions(
         MetricInputError: the shapes do not fit together; shows both. Or labels may be one-hot.
         MetricTypeError: the labels are not integers.
     """
+    as_given = preds
     preds = numeric(preds, name)
-    target = integers(target, "target", "integer labels", booleans=True)
+    target = class_labels(target, size)
     scores = preds.ndim == target.ndim + 1
     if scores and preds.shape != (*target.shape, size):
-        raise MetricInputError(
-            f"{name} of shape {preds.shape} and target of shape {target.shape}; expected scores "
-            f"of shape {(*target.shape, size)} for num_classes={size}"
-        )
-    if not scores:
+        refuse_shapes(preds, target, size, name)
+    if scores:
+        check_class_axis(as_given, size, name)
+    else:
+        one_column = target.shape == (*preds.shape[:-1], 1)
+        if preds.ndim > 1 and preds.shape[-1] == size > 1 and (one_column or not is_integer(preds)):
+            refuse_shapes(preds, target, size, name)
         if target.shape == (*preds.shape, size):
             raise MetricInputError(
                 f"{name} of shape {preds.shape} and target of shape {target.shape}: expected "
@@ -433,6 +462,13 @@ def equals(target: jax.Array, index: int | None) -> jax.Array:
     if not held:
         return xp.zeros(target.shape, xp.bool_)
     return target == xp.asarray(index, target.dtype)
+
+
+def class_of(index: int | None, num_classes: int | None) -> int | None:
+    """The `index` if it is one of several classes; else None, also where there are no classes."""
+    if index is None or num_classes is None or not 0 <= index < num_classes:
+        return None
+    return index
 
 
 def is_class(target: jax.Array, size: int) -> jax.Array:

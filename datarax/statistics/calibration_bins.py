@@ -18,7 +18,7 @@ from datarax.numerics.float_grid import FloatGrid, default_bits
 from datarax.numerics.pairs import two_product
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import Examples, check_task, examples, is_class
+from datarax.statistics.batches import Examples, check_task, class_of, examples, is_class
 from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
 from datarax.statistics.scatter_counts import host_sum, scatter_floats
 
@@ -168,6 +168,10 @@ class CalibrationBins(CountsInvalid):
         the weight of the cells below it and `total` the weight of all cells.
         """
         stored = Bins(self.weight.double, self.confidence.double, self.correct.double)
+        ignored = class_of(self.ignore_index, self.num_classes)
+        if self.classwise and ignored is not None:
+            is_ignored = (np.arange(self.groups) == ignored)[:, None]
+            stored = Bins(*(x.map(lambda x: xp.where(is_ignored, 0, x)) for x in stored))
         return stored if self.num_bins is not None else _equal_mass(stored, num_bins)
 
 

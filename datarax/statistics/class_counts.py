@@ -18,7 +18,7 @@ from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import Examples, check_task, examples, predictions
+from datarax.statistics.batches import Examples, check_task, class_of, examples, predictions
 from datarax.statistics.invalid_counts import CountsInvalid, Invalid, InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts, count_labels
 from datarax.statistics.thresholds import (
@@ -74,7 +74,6 @@ class ThresholdCounts(CountsInvalid):
             threshold=of_probabilities(self.threshold, self.from_logits),
             from_logits=self.from_logits,
             kind=self.invalid.scores,
-            takes_labels="num_labels" in self.fields,
             name=name,
         )
         above = is_above(batch.preds, self.threshold, self.from_logits, preds.dtype)
@@ -132,6 +131,11 @@ class TaskCounts(ThresholdCounts):
     def size(self) -> int:
         """The number of classes: C, L, or 1."""
         return self.num_classes or self.num_labels or 1
+
+    @property
+    def ignored_class(self) -> int | None:
+        """The class that is `ignore_index`; `None` if no class is."""
+        return class_of(self.ignore_index, self.num_classes)
 
     def counted(
         self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid

@@ -5,8 +5,7 @@ from typing import NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, is_integer, numeric
-from datarax._errors import MetricTypeError
+from datarax._checks import as_float, default_float
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, special, xp
 from datarax.algebra.fields import field, state
@@ -18,7 +17,7 @@ from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import softmax_log_odds
 from datarax.numerics.sums import run_sums, suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
-from datarax.statistics.batches import check_task, examples, is_class
+from datarax.statistics.batches import check_task, class_of, examples, is_class
 from datarax.statistics.buffer import KeepsRows, Rows
 from datarax.statistics.invalid_counts import CountsInvalid, Invalid, InvalidCounts
 from datarax.statistics.score_kinds import ScoreKind
@@ -60,6 +59,14 @@ class Groups(NamedTuple):
         positives, negatives = positives * scale, negatives * scale
         above = sums_above(stack([positives, negatives]))
         return cls(positives, negatives, above[0], above[1], is_tie, lowest, scale)
+
+    def without(self, label: int) -> "Groups":
+        """The same, with all groups of a class empty."""
+        is_label = (np.arange(self.lowest.shape[0]) == label)[:, None]
+        p, n, above_p, above_n = (x.map(lambda x: xp.where(is_label, 0, x)) for x in self[:4])
+        return self._replace(
+            positives=p, negatives=n, positives_above=above_p, negatives_above=above_n
+        )
 
     @property
     def occupied(self) -> jax.Array:
@@ -143,17 +150,27 @@ class Scores(CountsInvalid):
         """The number of classes: C, L, or 1."""
         return 1 if self.pooled else self.num_classes or self.num_labels or 1
 
+    @property
+    def scores_of_row(self) -> int:
+        """The number of scores of a row that `plus_rows` takes."""
+        return self.size
+
+    @property
+    def ignored_class(self) -> int | None:
+        """The class that is `ignore_index`; `None` if no class is."""
+        return class_of(self.ignore_index, self.num_classes)
+
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.
 
         Raises:
             MetricInputError: the shapes do not fit together; shows both.
-            MetricTypeError: the scores are not floats, or the labels are not integers.
+            MetricTypeError: the labels are not integers.
         """
         invalid, *parts = self.checked(preds, target, weights)
         if self.pooled:  # JAX does not join a sharded axis with another one
             parts = replicated(parts)
-        added = self.plus_rows(*(x.reshape(-1, self.size) for x in parts))
+        added = self.plus_rows(*(x.reshape(-1, self.scores_of_row) for x in parts))
         return self.with_batch(invalid, **added)
 
     def checked(
@@ -163,9 +180,6 @@ class Scores(CountsInvalid):
 
         With each score are whether it is of a positive, and its weight.
         """
-        given = numeric(preds, "preds")
-        if is_integer(given):
-            raise MetricTypeError(f"preds has dtype {given.dtype}; expected scores, as floats")
         scores, target, w, invalid, *_ = examples(
             preds,
             target,
@@ -183,13 +197,16 @@ class Scores(CountsInvalid):
             # Each class against the rest: its positives are the examples with its label.
             target = is_class(target, self.num_classes)
             w = xp.broadcast_to(w[..., None], scores.shape)
+            if self.pooled and self.ignored_class is not None:
+                is_ignored = np.arange(self.num_classes) == self.ignored_class
+                w = xp.where(is_ignored, xp.zeros((), w.dtype), w)
         return invalid, scores, target, w
 
     def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         """The children, with a checked batch stored.
 
         Args:
-            scores: of shape (N, size); any value where the weight is zero.
+            scores: of shape (N, scores_of_row); any value where the weight is zero.
             positive: whether each score is of a positive.
             w: the weight of each score, as floats, or booleans for a mask.
         """
@@ -201,8 +218,11 @@ class Scores(CountsInvalid):
 
     @computed_once
     def stored_groups(self) -> Groups:
-        """The groups, of scores as they are stored."""
-        return self.groups()
+        """The groups, of scores as they are stored; an ignored class has none."""
+        groups = self.groups()
+        if self.ignored_class is None or self.pooled:
+            return groups
+        return groups.without(self.ignored_class)
 
     @computed_once
     def scaled_groups(self) -> Groups:
@@ -311,13 +331,14 @@ class ScoreBuffer(KeepsRows, Scores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        width = self.size + 2 if self._has_labels else 3 * self.size
+        size = self.scores_of_row
+        width = size + 2 if self.num_classes is not None else 3 * size
         self.rows = Rows(self.capacity, (width,), default_float().name)
 
     @property
-    def _has_labels(self) -> bool:
-        """True if a row holds a label and a weight, instead of one of each for every score."""
-        return self.num_classes is not None and not self.pooled
+    def scores_of_row(self) -> int:
+        # Also where they are pooled: a row is an example, so `capacity` is of examples.
+        return self.num_classes or self.num_labels or 1
 
     def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         used, dtype = w.astype(xp.bool_), self.rows.dtype
@@ -327,27 +348,32 @@ class ScoreBuffer(KeepsRows, Scores):
         tiny = float(np.finfo(default_float()).tiny)
         scores = xp.where(used & (xp.abs(scores) >= tiny), scores, 0)
         target, w = positive, w.astype(dtype)
-        if self._has_labels:
-            target, w = xp.argmax(positive, -1)[:, None], w[:, :1]
+        if self.num_classes is not None:
+            own = int(self.ignored_class == 0)  # a class whose scores have the weight of the row
+            target, w = xp.argmax(positive, -1)[:, None], w[:, own : own + 1]
         parts = (scores.astype(dtype), target.astype(dtype), w)
         kept = self.rows.append(xp.concatenate(parts, -1), xp.any(used, -1))
         return {"rows": kept}
 
     def _columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Scores, weights of positives and weights of negatives, of shape (size, capacity)."""
+        """Scores, weights of positives and weights of negatives, by class or of all: (size, n)."""
         # What the columns of a row hold, `rows` says.
-        data, size = xp.asarray(self.rows.data).T, self.size
+        data, size = xp.asarray(self.rows.data).T, self.scores_of_row
         scores = data[:size]
-        if self._has_labels:
+        if self.num_classes is not None:
             classes = xp.arange(size, dtype=xp.int32)[:, None]
             positive, w = data[size:-1].astype(xp.int32) == classes, data[-1:]
         else:
             positive, w = data[size : 2 * size] == 1, data[2 * size :]
         w = xp.where(self.rows.is_filled[None, :], w, 0)
         w = xp.broadcast_to(w, scores.shape)
+        if self.ignored_class is not None:
+            w = xp.where((np.arange(size) == self.ignored_class)[:, None], 0, w)
         # Rows without data get the score infinity, so that they come last when sorted.
         scores = xp.where(w != 0, scores, xp.inf)
-        return scores, xp.where(positive, w, 0), xp.where(positive, 0, w)
+        columns = scores, xp.where(positive, w, 0), xp.where(positive, 0, w)
+        scores, positives, negatives = (x.reshape(self.size, -1) for x in columns)
+        return scores, positives, negatives
 
     def groups(self) -> Groups:
         """The weights by class and distinct score, each at the first place of its score."""

@@ -243,6 +243,26 @@ def check_sums(
         )
 
 
+def check_sums_of_axes(preds: ArrayLike, name: str) -> None:
+    """Warns if scores (N, C, ..., C) are probabilities along axis 1, and not along the last axis.
+
+    All that are known are numbers from 0 to 1 whose sums along one axis are 1.
+    """
+    if not _are_known(preds) or not np.size(preds) or not _is_float(preds):
+        return
+    x = _numbers(preds)
+    tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(_array(preds)))
+    if not ((x >= 0) & (x <= 1)).all():
+        return
+    first, last = (bool((abs(x.sum(axis) - 1) <= tolerance).all()) for axis in (1, -1))
+    if first and not last:
+        warn(
+            f"{name} of shape {x.shape} holds probabilities along axis 1, and the last axis is "
+            f"read as that of the classes. Give moveaxis({name}, 1, -1)",
+            ScoresWarning,
+        )
+
+
 def check_losses(
     target: ArrayLike | None,
     weights: Weights,

@@ -2,8 +2,10 @@
 
 import inspect
 import re
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -137,6 +139,64 @@ def test_an_argument_of_another_library_is_suggested(cls, given, meant):
         cls(**{given: 3})
 
 
+@pytest.mark.parametrize("given", [{"task": "multiclass"}, {"labels": [1, 2]}], ids=str)
+def test_how_the_task_is_set_is_said(given):
+    for cls in (Accuracy, metrics.AUROC, metrics.LogLoss, metrics.ConfusionMatrix):
+        message = "num_classes= makes the task multiclass and num_labels= multilabel; without both"
+        with pytest.raises(MetricTypeError, match=rf"=\. {message} it is binary$"):
+            cls(num_classes=3, **given)
+    with pytest.raises(MetricTypeError, match=r"num_classes= is the number of classes$"):
+        metrics.MeanIoU(num_classes=3, **given)
+    with pytest.raises(MetricTypeError, match=r"'(task|labels)'; it takes: on_invalid=$"):
+        Mean(**given)
+
+
+SEVERAL = {
+    name: getattr(metrics, name)
+    for name in ("Accuracy", "F1", "ConfusionMatrix", "LogLoss", "BrierScore", "AUROC", "ROC")
+} | {"CalibrationError": metrics.CalibrationError, "HingeLoss": metrics.HingeLoss}
+
+
+@pytest.mark.parametrize("cls", SEVERAL.values(), ids=SEVERAL)
+def test_scores_and_targets_of_other_shapes(cls, rng):
+    """What the error says to write is taken."""
+    p = rng.dirichlet(np.ones(3), (4, 5)).astype(np.float32)
+    target = rng.integers(0, 3, (4, 5))
+    metric = cls(num_classes=3)
+
+    def refused(preds, labels, *said, error=datarax.MetricInputError):
+        for call in (metric.update, partial(jax.eval_shape, metric.update)):
+            with pytest.raises(error) as caught:
+                call(preds, labels)
+            assert all(each in str(caught.value) for each in said), str(caught.value)
+
+    both = "target.reshape((4,)) or target[..., 0]"
+    refused(p[:, 0], target[:, :1], "expected target of shape (4,)", both)
+    want = metric.update(p[:, 0], target[:, 0]).compute()
+    for labels in (target[:, :1].reshape((4,)), target[:, :1][..., 0]):
+        jax.tree.map(np.testing.assert_array_equal, metric.update(p[:, 0], labels).compute(), want)
+    refused(p, target.reshape(-1), "expected target of shape (4, 5)", "target.reshape((4, 5))")
+    one_hot = np.eye(3)[target]
+    refused(p, one_hot.astype(int), "one-hot, give target.argmax(-1)")
+    refused(p, one_hot, "one-hot, give target.argmax(-1)", error=MetricTypeError)
+    metric.update(p, one_hot.argmax(-1))
+    # As PyTorch has them.
+    refused(np.moveaxis(p, -1, 1), target, "for num_classes=3", "give moveaxis(preds, 1, -1)")
+
+
+def test_probabilities_whose_classes_are_along_axis_1(rng):
+    target = rng.integers(0, 3, (4, 3))
+    p = np.moveaxis(rng.dirichlet(np.ones(3), (4, 3)), -1, 1).astype(np.float32)
+    metric = Accuracy(num_classes=3)
+    for given in ((p, target), (jnp.asarray(p), jnp.asarray(target))):
+        message = r"\(4, 3, 3\) holds probabilities along axis 1.*moveaxis\(preds, 1, -1\)"
+        with pytest.warns(datarax.ScoresWarning, match=message):
+            metric.update(*given)
+    metric.update(np.moveaxis(p, 1, -1), target)
+    metric.update(rng.normal(size=(4, 3, 3)).astype(np.float32), target)
+    metric.update(np.full((4, 3, 3), 1 / 3, np.float32), target)
+
+
 def test_names_of_arguments_that_are_suggested_exist():
     known = {
         name
@@ -166,14 +226,12 @@ def test_arrays_of_objects_are_refused_with_what_to_write():
 
 
 @pytest.mark.parametrize("name", ["F1", "AUROC", "BrierScore", "CalibrationError"])
-def test_columns_of_a_binary_task_may_be_labels(name, rng):
+def test_a_binary_task_has_examples_of_any_shape(name, rng):
     make = getattr(metrics, name)
     metric, preds = make(), rng.random((16, 3)).astype(np.float32)
     target = rng.integers(0, 2, (16, 3))
-    for update in (make.update, jax.jit(make.update)):
-        with pytest.warns(datarax.ScoresWarning, match=r"\(16, 3\).*give num_labels=3; if not, "):
-            pooled = update(metric, preds, target)
-    # Each of these says what it means, and the warnings of this suite are errors.
+    # The warnings of this suite are errors.
+    pooled = metric.update(preds, target)
     flat = metric.update(preds.reshape(-1), target.reshape(-1))
     np.testing.assert_array_max_ulp(pooled.compute(), flat.compute(), 2)
     make(num_labels=3).update(preds, target)

@@ -83,6 +83,9 @@ def ratio_of(
     **config: Any,
 ) -> Any:
     table = table_of(w, preds, target, task=task, **config)
+    ignored = config.get("ignored")
+    if task in ("multiclass", "labels") and ignored is not None:
+        table[:, ignored] = 0  # it is a class, which is in no average
     if average == "micro" or task == "binary":
         table = table.sum(1, keepdims=True)  # of few multiples of 1/2: exact
     tp, fp, fn, _ = table
@@ -96,7 +99,8 @@ def ratio_of(
     if average is None:
         return by_class
     if task != "multilabel":
-        by_class = np.where(tp + fp + fn > 0, by_class, np.nan)
+        occurs = tp + fn + (fp if config.get("k", 1) == 1 else 0) > 0
+        by_class = np.where(occurs, by_class, np.nan)
     return averaged(by_class, tp + fn if average == "weighted" else np.ones(len(tp)))
 
 

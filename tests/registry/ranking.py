@@ -178,6 +178,11 @@ def none_irrelevant(target: np.ndarray) -> bool:
     return not (target == 0).any()
 
 
+def _empty(cls: Any, config: dict[str, Any]) -> str:
+    field = cls.fields.get("empty")
+    return config.get("empty", field.default if field else "skip")
+
+
 def case(
     id: str,
     cls: Any,
@@ -188,7 +193,7 @@ def case(
 ) -> Case:
     # Perfect rankings have a worse value than the best: queries without relevant documents count as
     # `empty=` says, and k may be more or less than the number of relevant documents.
-    instead = {"skip": None, "zero": 0.0, "one": 1.0}[config.get("empty", "skip")]
+    instead = {"skip": None, "zero": 0.0, "one": 1.0}[_empty(cls, config)]
     return Case(
         id,
         cls,
@@ -332,6 +337,5 @@ CASES = [
         metrics.LabelRankingAveragePrecision,
         label_precision_of,
         perfect="best",
-        empty="one",
     ),
 ]  # fmt: skip

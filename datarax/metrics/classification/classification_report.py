@@ -79,7 +79,7 @@ class ClassificationReport(CountMetric):
         return tuple(map(str, range(self._size)) if self.names is None else self.names)
 
     def compute(self) -> PyTree:
-        counts = Counts.of(self.statistic)
+        counts = Counts.by_class(self.statistic)
         if self.is_binary:
             counts = counts.of_both_classes()
         some, by_class = counts.total.high.sum() > 0, self._ratios(counts)

@@ -41,6 +41,19 @@ class Counts(NamedTuple):
         cells = statistic.cells.double
         return cls(*(cells[i] for i in range(4)))
 
+    @classmethod
+    def by_class(cls, statistic: ClassCounts) -> "Counts":
+        """The same for values by class and their averages: an ignored class has no counts."""
+        counts, ignored = cls.of(statistic), statistic.ignored_class
+        if ignored is None:
+            return counts
+        is_ignored = np.arange(statistic.size) == ignored
+
+        def others(x: jax.Array) -> jax.Array:
+            return xp.where(is_ignored.reshape(-1, *(1,) * (x.ndim - 1)), 0, x)
+
+        return cls(*(each.map(others) for each in counts))
+
     @property
     def predicted_positives(self) -> DoubleFloat:
         """The number of predictions of each class."""
@@ -107,7 +120,8 @@ class TaskMetric(Metric):
     not, and the threshold is between 0 and 1, scores outside 0 to 1 give a `ScoresWarning`.
     Multiclass: an error, as the highest logit needs no threshold."""
     ignore_index: int | None = None
-    """Examples with this target are excluded, and not counted as invalid."""
+    """Examples with this target are excluded, and not counted as invalid. If it is one of several
+    classes, the class is in no average, and NaN where there is one value per class."""
 
     @property
     def is_binary(self) -> bool:
@@ -237,9 +251,9 @@ class CountRatio(TopKCountMetric):
     average: TaskAverage = field(default="auto", means="macro")
     """The average over the classes, as in scikit-learn. "micro": the ratio of the
     counts of all classes added up. "macro": the mean over the classes that occur among the targets
-    or the predictions. "weighted": the mean weighted by support. `None`: one value per class.
-    "auto" is "macro". In a binary task the value is of the positive class, and an average is an
-    error; `num_classes=2` averages both classes."""
+    or the predictions; with `top_k` above 1, among the targets. "weighted": the mean weighted by
+    support. `None`: one value per class. "auto" is "macro". In a binary task the value is of the
+    positive class, and an average is an error; `num_classes=2` averages both classes."""
 
     zero_division: float = 0.0
     """The value where the ratio is 0/0. NaN excludes such a class from the average."""
@@ -258,15 +272,19 @@ class CountRatio(TopKCountMetric):
         raise TypeError(f"{type(self).__name__} does not define ratio()")
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
-        counts = Counts.of(self.statistic)
+        counts = self.counts_by_class()
         together = self.is_binary or self.average == "micro"
         if not self.is_ratio_of_sums or not (together or self.average is None):
             return None
         sums = self.ratio(counts.summed() if self.average == "micro" else counts)
         return (sums[0][0], sums[1][0]) if together else sums
 
+    def counts_by_class(self) -> Counts:
+        """The counts of the classes that are averaged."""
+        return Counts.by_class(self.statistic)
+
     def compute(self) -> PyTree:
-        counts = Counts.of(self.statistic)
+        counts = self.counts_by_class()
         if self.average == "micro":
             counts = counts.summed()
         # Scaling changes no ratio. The averages below need the counts that are not scaled.
@@ -279,8 +297,10 @@ class CountRatio(TopKCountMetric):
             return value
         support = counts.positives.to_float()
         if self.num_classes is not None:
-            # NaN excludes a class that does not occur. In a multilabel task, every label counts.
-            value = nan_where(support + counts.fp.to_float() <= 0, value)
+            # NaN excludes a class that does not occur. In a multilabel task, every label counts. A
+            # class that is one of several guesses for an example need not occur.
+            occurs = support if self.top_k > 1 else support + counts.fp.to_float()
+            value = nan_where(occurs <= 0, value)
         weights = support if self.average == "weighted" else xp.ones_like(support)
         return weighted_mean(value, weights)
 

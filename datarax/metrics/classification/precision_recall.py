@@ -102,7 +102,7 @@ class FBeta(CountRatio):
     `sklearn.metrics.fbeta_score`. C. J. van Rijsbergen (1979), Information Retrieval, chapter 7.
 
     Raises:
-        MetricInputError: `beta` is negative or not finite.
+        MetricInputError: `beta` is negative or NaN.
 
     Example:
         >>> import jax.numpy as jnp
@@ -116,12 +116,12 @@ class FBeta(CountRatio):
     is_ratio_of_sums = True
     scales = True
     beta: float = field(default=1.0, kw_only=False)
-    """Recall counts `beta` times as much as precision; 0 gives precision."""
+    """Recall counts `beta` times as much as precision; 0 gives precision, infinity gives recall."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.beta = real(self.beta, "beta", nan=True)  # one message below for NaN and infinity
-        if not (self.beta >= 0 and math.isfinite(self.beta)):
+        self.beta = real(self.beta, "beta", nan=True)  # one message below for NaN
+        if not self.beta >= 0:
             raise MetricInputError(f"beta={self.beta!r}; expected a number of at least 0")
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
@@ -271,6 +271,8 @@ class LikelihoodRatios(TopKCountMetric):
 
 
 def _f_beta(c: Counts, beta: float) -> tuple[DoubleFloat, DoubleFloat]:
+    if math.isinf(beta):
+        return c.tp, c.positives
     # `beta` is cut at 2**40, because the square of a larger one could overflow. From there on, the
     # result equals recall in all its digits.
     square = min(beta, 2.0**40) ** 2

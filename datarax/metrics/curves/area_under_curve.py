@@ -118,9 +118,8 @@ class AreaMetric(ScoreMetric):
     average: TaskAverage = field(default="auto", means="macro")
     """"macro": the mean over the classes. "weighted": the mean weighted by the positives of each
     class. `None`: one value per class. Classes whose value is NaN are left out of an average.
-    "micro": the value of one binary task, in which each class of an example is an example; with
-    `exact`, each takes a place of the buffer. "auto" is "macro". A binary task has one value, of
-    the positive class, and an average is an error."""
+    "micro": the value of one binary task, in which each class of an example is an example. "auto"
+    is "macro". A binary task has one value, of the positive class, and an average is an error."""
 
     value_range = (0.0, 1.0)
 
@@ -213,7 +212,7 @@ class AreaMetric(ScoreMetric):
         rows, groups = sampled.sample.sampled(), self.statistic.stored_groups()
         given = groups, self.influences(), sampled.of_model(model), rows, model
         if self.is_pooled:
-            gains = pooled_gains_of_rows(*given)
+            gains = pooled_gains_of_rows(*given, self.statistic.ignored_class)
             return gains, xp.zeros((), gains.dtype)
         gains, beside = gains_of_rows(*given)
         if self.is_binary or self.average is None:

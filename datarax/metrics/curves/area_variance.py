@@ -4,6 +4,7 @@ from functools import partial
 from typing import NamedTuple, Self
 
 import jax
+import numpy as np
 
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import vmap, xp
@@ -139,17 +140,26 @@ def gains_of_rows(
 
 
 def pooled_gains_of_rows(
-    groups: Groups, influences: Influences, squares: SquaredWeights, rows: SampledRows, model: int
+    groups: Groups,
+    influences: Influences,
+    squares: SquaredWeights,
+    rows: SampledRows,
+    model: int,
+    ignored: int | None,
 ) -> jax.Array:
-    """What each row adds to the area of one binary task, whose examples its scores are: (rows,)."""
-    size = len(rows.positive)
-    one = squares.summed()
+    """What each row adds to the area of one binary task, whose examples its scores are: (rows,).
+
+    The scores for the class that is `ignored` are no examples.
+    """
+    classes = [label for label in range(len(rows.positive)) if label != ignored]
+    kept, size = np.asarray(classes), len(classes)
+    one = squares.summed(kept)
     gains = _gains(
         groups,
         influences,
         one,
-        rows.scores[model].reshape(1, -1),
-        rows.positive.reshape(1, -1),
+        rows.scores[model][kept].reshape(1, -1),
+        rows.positive[kept].reshape(1, -1),
         xp.tile(rows.weights, size),
     )
     return xp.sum(gains.reshape(size, -1), 0)

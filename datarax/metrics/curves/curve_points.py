@@ -83,16 +83,21 @@ class CurveMetric(ScoreMetric):
         MetricInputError: `num_points` is not an integer of at least 2.
     """
 
-    num_points: int = 1024
-    """The number of points of the curve."""
+    num_points: int | None = None
+    """The number of points of the curve. `None` gives 1024; with `exact`, one for each score that
+    may be kept and the one at infinity, so that none is left out: `capacity + 1`, or with
+    `average="micro"` more."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive_int(self.num_points, "num_points", least=2)
+        if self.num_points is not None:
+            positive_int(self.num_points, "num_points", least=2)
 
     def points(self) -> CurvePoints:
         """The points of all groups that are not empty, or `num_points` of them along the curve."""
         groups, points = self.groups(), self.num_points
+        if points is None:
+            points = groups.lowest.shape[-1] + 1 if self.exact else 1024
         positives, negatives = groups.total_positives, groups.total_negatives
         descending = groups.occupied, groups.true_positives, groups.false_positives, groups.lowest
         occupied, true, false, lowest = jax.tree.map(lambda x: x[:, ::-1], descending)

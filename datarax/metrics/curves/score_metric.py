@@ -36,7 +36,8 @@ class ScoreMetric(Metric):
     capacity: int | None = None
     """With `exact`: how many examples to keep. Examples that do not fit are counted as invalid."""
     ignore_index: int | None = None
-    """Examples with this target are excluded, and not counted as invalid."""
+    """Examples with this target are excluded, and not counted as invalid. If it is one of several
+    classes, the class is in no average, and NaN where there is one value per class."""
     from_logits: bool | None = None
     """True if scores are logits: of a softmax for multiclass, else of a sigmoid. Then probabilities
     are compared, by their log-odds, which do not round to 0 and 1, and thresholds are
@@ -66,14 +67,14 @@ class ScoreMetric(Metric):
         """A new metric with the batch folded in; no communication.
 
         Args:
-            preds: scores as floats, logits or probabilities: multiclass (..., C); multilabel
-                (..., L); binary (...).
+            preds: scores, logits or probabilities: multiclass (..., C); multilabel (..., L);
+                binary (...). Integers are scores too.
             target: multiclass: integer labels (...); multilabel: 0/1 (..., L); binary: 0/1 (...).
             weights: broadcast against the leading axes of `target`; zero excludes an example.
 
         Raises:
             MetricInputError: the shapes do not fit together; shows both.
-            MetricTypeError: the scores are not floats, or the labels are not integers.
+            MetricTypeError: the labels are not integers.
 
         Warns:
             ScoresWarning: without `from_logits`, rows of several classes that do not sum to 1; with

@@ -51,7 +51,8 @@ class CalibrationMetric(Metric):
     """True if `preds` are logits (of a softmax for multiclass, else of a sigmoid), False for
     probabilities; values are never inspected."""
     ignore_index: int | None = None
-    """Examples with this target are excluded, and not counted as invalid."""
+    """Examples with this target are excluded, and not counted as invalid. If it is one of the
+    classes, `classwise` has no value of that class."""
 
     statistic: CalibrationBins = state()
 

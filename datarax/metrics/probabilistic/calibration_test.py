@@ -52,7 +52,6 @@ class ExcessTotals(CountsInvalid):
             probabilities=not self.from_logits,
             from_logits=self.from_logits,
             kind=self.invalid.scores,
-            takes_labels=False,
             ignore_index=self.ignore_index,
         )
         x = seen.preds

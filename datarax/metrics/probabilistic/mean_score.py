@@ -192,7 +192,6 @@ class TaskScore(MeanScore):
             probabilities=probabilities,
             from_logits=from_logits,
             kind=self.kind,
-            takes_labels="num_labels" in self.fields,
             ignore_index=self.ignore_index,
             by_label=self.by_label,
         )

@@ -52,7 +52,6 @@ class ScoredHistogram(ScoreHistogram):
             probabilities=not from_logits,
             from_logits=from_logits,
             kind=self.invalid.scores,
-            takes_labels=False,
             ignore_index=self.ignore_index,
         )
         if self.score == "brier":

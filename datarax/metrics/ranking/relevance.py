@@ -302,9 +302,9 @@ class CoverageError(QueryMetric):
     """The number of labels to take, from the highest score on, to have all relevant ones.
 
     The mean over examples of the rank of the lowest relevant label; labels that are tied with it
-    count too. The best value is the mean number of relevant labels. No data gives NaN. As
-    `sklearn.metrics.coverage_error`, where an example without relevant labels is 0:
-    `empty="zero"`. G. Tsoumakas, I. Katakis and I. Vlahavas (2010),
+    count too. The best value is the mean number of relevant labels. An example without relevant
+    labels has 0, unless `empty` says otherwise. No data gives NaN. As
+    `sklearn.metrics.coverage_error`. G. Tsoumakas, I. Katakis and I. Vlahavas (2010),
     https://doi.org/10.1007/978-0-387-09823-4_34.
 
     Example:
@@ -316,6 +316,7 @@ class CoverageError(QueryMetric):
     """
 
     higher_is_better = False
+    empty = "zero"
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         # A label is taken as long as not all relevant labels have higher scores.
@@ -326,9 +327,9 @@ class CoverageError(QueryMetric):
 class LabelRankingLoss(QueryMetric):
     """The fraction of pairs of a relevant and an irrelevant label in the wrong order; 0 is best.
 
-    A tie is the wrong order. The mean over examples; an example without irrelevant labels has 0. No
-    data gives NaN. As `sklearn.metrics.label_ranking_loss`, where an example without relevant
-    labels is 0 too: `empty="zero"`. G. Tsoumakas, I. Katakis and I. Vlahavas (2010),
+    A tie is the wrong order. The mean over examples. An example without irrelevant labels has 0,
+    and so has one without relevant labels, unless `empty` says otherwise. No data gives NaN. As
+    `sklearn.metrics.label_ranking_loss`. G. Tsoumakas, I. Katakis and I. Vlahavas (2010),
     https://doi.org/10.1007/978-0-387-09823-4_34.
 
     Example:
@@ -341,6 +342,7 @@ class LabelRankingLoss(QueryMetric):
 
     value_range = (0.0, 1.0)
     higher_is_better = False
+    empty = "zero"
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         # For each relevant label, the irrelevant ones that are above it or tied with it.
@@ -354,9 +356,9 @@ class LabelRankingAveragePrecision(QueryMetric):
     """For each relevant label, the fraction of labels ranked as high that are relevant too.
 
     The mean over the relevant labels of an example, and the mean over examples. Tied labels all
-    have the lowest rank of the tie. No data gives NaN. As
-    `sklearn.metrics.label_ranking_average_precision_score`, where an example without relevant
-    labels is 1: `empty="one"`. R. E. Schapire and Y. Singer (2000),
+    have the lowest rank of the tie. An example with only relevant labels has 1, and so has one
+    without relevant labels, unless `empty` says otherwise. No data gives NaN. As
+    `sklearn.metrics.label_ranking_average_precision_score`. R. E. Schapire and Y. Singer (2000),
     https://doi.org/10.1023/A:1007649029923.
 
     Example:
@@ -368,6 +370,7 @@ class LabelRankingAveragePrecision(QueryMetric):
     """
 
     value_range = (0.0, 1.0)
+    empty = "one"
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         relevant = number(ranking.relevant_above + ranking.relevant_tied)

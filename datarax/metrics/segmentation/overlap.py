@@ -3,6 +3,7 @@
 from typing import Any, ClassVar, Literal, Self
 
 import jax
+import numpy as np
 
 from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
@@ -14,7 +15,7 @@ from datarax.metrics.base import Metric, shareable
 from datarax.metrics.classification.count_ratio import Counts
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, weighted_mean
-from datarax.statistics.batches import predictions, rows_weight
+from datarax.statistics.batches import class_of, predictions, rows_weight
 from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.segment_matches import SegmentMatches
 from datarax.statistics.weighted_total import WeightedTotal
@@ -27,7 +28,8 @@ class PixelMetric(Metric):
     num_classes: int
     """C, how many classes there are; 0 is the background."""
     ignore_index: int | None = None
-    """A target that excludes its pixel, without counting it as invalid."""
+    """A target that excludes its pixel, without counting it as invalid. If it is one of the
+    classes, the class is in no average, and NaN where there is one value per class."""
 
     # A `ClassCounts`, or another state whose `update` takes the same arguments.
     statistic: Any = state()
@@ -68,7 +70,7 @@ class ClassOverlap(PixelMetric):
         raise TypeError(f"{type(self).__name__} does not define ratio()")
 
     def compute(self) -> PyTree:
-        counts = Counts.of(self.statistic)
+        counts = Counts.by_class(self.statistic)
         if not self.include_background:
             counts = Counts(*(each[1:] for each in counts))
         if self.average == "micro":
@@ -189,8 +191,10 @@ class ImageOverlap(State):
             right, predicted, actual = (xp.sum(x, pixels, dtype=xp.int32) for x in (p & t, p, t))
             return right, predicted, actual
 
-        classes = xp.arange(not self.include_background, self.num_classes, dtype=xp.int32)
-        counts = vmap(counts_of, out_axes=-1)(classes)
+        ignored = class_of(self.ignore_index, self.num_classes)
+        labels = range(not self.include_background, self.num_classes)
+        classes = np.asarray([label for label in labels if label != ignored], np.int32)
+        counts = vmap(counts_of, out_axes=-1)(xp.asarray(classes))
         score = generalized_dice(*map(as_float, counts))
         w = xp.where(xp.isnan(score), xp.zeros((), w.dtype), w)
         return self.replace(scores=self.scores.add(score, w, invalid))
@@ -229,7 +233,7 @@ class GeneralizedDice(PixelMetric):
     def compute(self) -> PyTree:
         if self.aggregate == "image":
             return self.statistic.scores.mean
-        counts = Counts.of(self.statistic)
+        counts = Counts.by_class(self.statistic)
         parts = (counts.tp, counts.predicted_positives, counts.positives)
         start = 0 if self.include_background else 1
         return generalized_dice(*(each.to_float()[start:] for each in parts))

@@ -259,8 +259,22 @@ def test_float64(rng):
             np.testing.assert_allclose(got[name], want, 1e-14)
 
 
+def test_the_ends_of_beta_are_precision_and_recall(rng):
+    target, preds = rng.integers(0, 4, (2, 200))
+    for average in ("micro", "macro", "weighted", None):
+        config: dict[str, Any] = {"num_classes": 6, "average": average, "zero_division": 0.5}
+        outputs = preds % 3, target
+        for beta, end in ((0, Precision), (np.inf, Recall)):
+            got = value_of(FBeta(beta, **config), *outputs)
+            np.testing.assert_array_equal(got, value_of(end(**config), *outputs))
+    # Where a class is only predicted, recall is 0/0.
+    for cls in (FBeta, Recall):
+        beta = {"beta": np.inf} if cls is FBeta else {}
+        assert of_cells(cls(zero_division=1, **beta), 0, 3, 0, 2) == 1
+
+
 def test_configuration():
-    for beta in (-1, np.nan, np.inf):
+    for beta in (-1, np.nan, -np.inf):
         with pytest.raises(MetricInputError, match=r"beta=.*at least 0"):
             FBeta(beta=beta)
     for wrong in ({"beta": "2"}, {"zero_division": "warn"}, {"threshold": None}):

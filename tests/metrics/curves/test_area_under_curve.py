@@ -10,7 +10,7 @@ import scipy.special
 import sklearn.metrics
 
 import datarax
-from datarax import MetricInputError, MetricTypeError, ScoresWarning, metrics
+from datarax import MetricInputError, ScoresWarning, metrics
 from datarax.metrics import AUROC, AveragePrecision, Gini, LogAUC, Max, Median
 from datarax.testing import check_metric
 from tests.helpers import update, x64
@@ -450,12 +450,53 @@ def test_inputs_that_are_refused(exact):
         AUROC(num_classes=3, **exact).update(np.zeros((4, 2), np.float32), np.zeros(4, np.int32))
     with pytest.raises(MetricInputError, match=r"num_labels=3; expected \(\.\.\., 3\)"):
         AUROC(num_labels=3, **exact).update(np.zeros((4, 2), np.float32), np.zeros((4, 2)))
-    with pytest.raises(MetricTypeError, match="expected scores, as floats"):
-        AUROC(**exact).update(np.zeros(4, np.int32), np.zeros(4, np.int32))
     with pytest.raises(MetricInputError, match="weights of shape"):
         AUROC(**exact).update(np.zeros(4, np.float32), np.zeros(4), weights=np.ones(3))
     with pytest.raises(datarax.ConfigurationMismatchError, match="max_fpr"):
         AUROC(max_fpr=0.5, **exact).merge(AUROC(**exact))
+
+
+@pytest.mark.parametrize("exact", [{}, {"exact": True, "capacity": 64}], ids=["binned", "exact"])
+def test_integers_are_scores(exact, rng):
+    target = rng.integers(0, 2, 64)
+    scores = rng.integers(0, 9, 64) + 2 * target
+    metric = AUROC(**exact)
+    want = sklearn.metrics.roc_auc_score(target, scores)
+    for dtype in ("int8", "uint8", "int32", "int64", "float32"):
+        assert metric.update(scores.astype(dtype), target).results() == pytest.approx(want)
+    assert metric.update(scores.tolist(), target.tolist()).results() == pytest.approx(want)
+    on_devices = jax.jit(lambda m, x, y: m.update(x, y))(metric, jnp.asarray(scores), target)
+    assert on_devices.results() == pytest.approx(want)
+    guesses = scores > 5
+    want = sklearn.metrics.roc_auc_score(target, guesses)
+    assert metric.update(guesses, target).results() == pytest.approx(want)
+    # Of several classes, scores of different rows are compared: large ones are not shifted.
+    labels = rng.integers(0, 3, 64)
+    votes = rng.integers(0, 9, (64, 3)) + 2 * np.eye(3, dtype=int)[labels]
+    areas = AUROC(num_classes=3, average=None, from_logits=False, **exact)
+    by_class = [sklearn.metrics.roc_auc_score(labels == c, votes[:, c]) for c in range(3)]
+    for scale in (1, 2**22):
+        got = areas.update(votes * scale, labels).results()
+        np.testing.assert_allclose(got, by_class, rtol=1e-12)
+
+
+@pytest.mark.parametrize("weights", [None, "by row"])
+def test_the_capacity_is_of_examples(weights, rng):
+    p, target = rng.dirichlet(np.ones(3), 50).astype(np.float32), rng.integers(0, 3, 50)
+    w = None if weights is None else rng.uniform(0.5, 2, 50).astype(np.float32)
+    one_hot = np.eye(3, dtype=int)[target]
+    kept: dict = {"average": "micro", "exact": True, "capacity": 50}
+    for cls, score in AREAS.items():
+        want = score(one_hot, p, average="micro", sample_weight=w)
+        several = cls(num_classes=3, from_logits=False, **kept)
+        assert several.update(p, target, weights=w).results() == pytest.approx(want, rel=1e-6)
+        labels = cls(num_labels=3, **kept)
+        assert labels.update(p, one_hot, weights=w).results() == pytest.approx(want, rel=1e-6)
+        # Two updates, merged: as many examples fit.
+        a, b = (several.update(p[i], target[i]) for i in (slice(30), slice(30, None)))
+        want = score(one_hot, p, average="micro")
+        assert a.merge(b).results() == pytest.approx(want, rel=1e-6)
+        assert several.update(p, target).update(p[:1], target[:1]).invalid_count() == 1
 
 
 def test_wide_bounds_warn_and_are_read_from_a_collection(rng):

@@ -56,6 +56,23 @@ def test_exact_curves_are_those_of_scikit_learn(rng):
             assert (x[points:] == x[points - 1]).all()
 
 
+def test_each_distinct_score_is_a_threshold_of_an_exact_curve(rng):
+    preds, target, w = scored_examples(rng, 3000)
+    exact: dict[str, Any] = {"exact": True, "capacity": 3000}
+    fpr, tpr, thresholds = update(ROC(**exact), preds, target, weights=w).compute()
+    want = sklearn.metrics.roc_curve(target, preds, sample_weight=w, drop_intermediate=False)
+    for got, each in zip((fpr, tpr, thresholds), want, strict=True):
+        np.testing.assert_allclose(got[: len(each)], each, rtol=1e-5, atol=1e-7)
+        assert (got[len(each) :] == got[-1]).all()
+    assert np.trapezoid(tpr, fpr) == pytest.approx(np.trapezoid(want[1], want[0]), rel=1e-6)
+    few = update(ROC(exact=True, capacity=4), PREDS, TARGET).compute()
+    assert len(few.fpr) == 5
+    for cls in (PrecisionRecallCurve, metrics.DETCurve, metrics.GainCurve, metrics.LiftCurve):
+        assert len(update(cls(**exact), preds, target).compute()[0]) == 3001
+    assert len(update(ROC(), preds, target).compute().fpr) == 1024
+    assert len(update(ROC(num_points=9, **exact), preds, target).compute().fpr) == 9
+
+
 @pytest.mark.parametrize("exact", [{}, {"exact": True, "capacity": 3000}], ids=["binned", "exact"])
 def test_thinned_curves_keep_to_the_exact_one(rng, exact):
     preds, target, w = scored_examples(rng, 3000)

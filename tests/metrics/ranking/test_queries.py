@@ -93,10 +93,10 @@ OF_SKLEARN = {
     "ndcg": (metrics.NDCG(empty="zero"), sklearn.metrics.ndcg_score, False),
     "ndcg_k": (metrics.NDCG(k=K, empty="zero"), partial(sklearn.metrics.ndcg_score, k=K), False),
     "dcg": (metrics.DCG(k=K), partial(sklearn.metrics.dcg_score, k=K), False),
-    "coverage": (metrics.CoverageError(empty="zero"), sklearn.metrics.coverage_error, True),
-    "loss": (metrics.LabelRankingLoss(empty="zero"), sklearn.metrics.label_ranking_loss, True),
+    "coverage": (metrics.CoverageError(), sklearn.metrics.coverage_error, True),
+    "loss": (metrics.LabelRankingLoss(), sklearn.metrics.label_ranking_loss, True),
     "precision": (
-        metrics.LabelRankingAveragePrecision(empty="one"),
+        metrics.LabelRankingAveragePrecision(),
         sklearn.metrics.label_ranking_average_precision_score,
         True,
     ),
