@@ -39,7 +39,7 @@ from datarax.metrics.reading import (
     unusable,
 )
 from datarax.metrics.routing import Outputs, Route, arguments_of, refuse_unknown_arguments
-from datarax.metrics.row_updates import adds_by_row, updated_at
+from datarax.metrics.row_updates import adds_by_row, unusable_rows, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 
@@ -284,6 +284,14 @@ class Metric(State):
         Every array of `self` has a leading axis of `target.size`.
         """
         return updated_at(self, calls, target)
+
+    def call_places(self) -> list[tuple[str, int]]:
+        """For each metric within, its name and the place of its `Call` among those of an update."""
+        return [("", 0)]
+
+    def unusable_rows(self, calls: PyTree) -> PyTree:
+        """For each `Call`, marks the rows that the metric cannot use, (rows,)."""
+        return unusable_rows(self, calls)
 
     def adds_rows(self, calls: PyTree) -> bool:
         """True if all that `apply_at` does with these calls is to add terms of single rows."""

@@ -10,7 +10,8 @@ import numpy as np
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import lax, on_host, vmap, xp
+from datarax._update_context import in_update
+from datarax._xp import at, lax, on_host, vmap, xp
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import leaf_states, map_leaf_states
 from datarax.algebra.replication import axes_of, counted_once
@@ -19,7 +20,11 @@ from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import Call, is_call
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.invalid_counts import with_invalid_of
+from datarax.statistics.invalid_counts import (
+    counting_by_row,
+    rows_with_counts,
+    with_invalid_of,
+)
 
 S = TypeVar("S", bound=State)
 Tree = TypeVar("Tree")
@@ -31,6 +36,37 @@ MOST_REPEATED = 2**22
 
 Terms = list[RowTerms | None]
 """The terms of each leaf state of a metric; None if there are none."""
+
+
+def unusable_rows(metric: State, call: Call) -> jax.Array:
+    """Marks the rows of a call that a metric cannot use, (rows,).
+
+    All rows of a group, such as a query, are marked if one of them is. The weights are those of the
+    call: a row of weight zero is never looked at.
+    """
+    rows = rows_of(call)
+    if not rows:
+        return xp.zeros(0, xp.bool_)
+    call = with_all_rows(call, rows)
+    group = call.by_name[1][call.together] if call.together and call.grouped else None
+    if group is not None:  # each row is a group by itself, so that the rows stay in their order
+        args, kwargs = call.by_name
+        alone = xp.arange(rows, dtype=xp.asarray(group).dtype)
+        call = replace(call, args=args, kwargs=kwargs | {call.together or "": alone})
+    before = counted_once(counting_by_row(metric.emptied(), rows), axes_of(call))
+    with in_update(checks="none"):  # the update itself checks the values
+        found = rows_with_counts(before.apply(call), rows)
+    return found if group is None else _in_groups(found, xp.asarray(group))
+
+
+def _in_groups(mask: jax.Array, group: jax.Array) -> jax.Array:
+    """Marks all rows of each group of which one row is marked."""
+    order = xp.argsort(group)
+    ordered = group[order]
+    new = xp.concatenate([xp.zeros(1, xp.bool_), ordered[1:] != ordered[:-1]])
+    number = xp.cumsum(new.astype(xp.int32))
+    some = at(xp.zeros(group.shape, xp.int32))[number].max(mask[order].astype(xp.int32))
+    return at(xp.zeros(group.shape, xp.bool_))[order].set(some[number] > 0)
 
 
 def row_count(call: Call) -> int:
@@ -351,6 +387,22 @@ def replicated_target(target: Target) -> Target:
     """The target, replicated over an `Explicit` mesh."""
     place, counts = replicated((target.place, target.counts))
     return target._replace(place=place, counts=counts)
+
+
+def without_rows(call: Call, mask: jax.Array) -> Call:
+    """The call with the rows in a mask at weight zero.
+
+    Raises:
+        MetricInputError: there may be such rows, and the update takes no weights.
+    """
+    if on_host(mask) and not np.count_nonzero(mask):
+        return call
+    if "weights" in call.takes:
+        return reweighted(call, ~mask)
+    raise MetricInputError(
+        f"{call.metric}.update takes no weights, so the rows that one of two models cannot use "
+        f"cannot be left out of the other. Give its update an argument weights="
+    )
 
 
 def reweighted(call: Call, factor: jax.Array) -> Call:

@@ -14,7 +14,7 @@ from datarax._xp import all_finite, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
 from datarax.algebra.row_merge import RowTerms
-from datarax.algebra.state import State
+from datarax.algebra.state import State, walk
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaled_double import ScaledDouble
@@ -333,6 +333,53 @@ def with_invalid_of(before: S, after: S) -> S:
         is_leaf=lambda x: hasattr(x, "holds_arrays"),
     )
     return after.with_parts(parts)
+
+
+def counting_by_row(state: S, rows: int) -> S:
+    """The state, whose counts of invalid rows keep the rows of a batch apart: see `RowTerms`."""
+    if isinstance(state, InvalidCounts):
+        parts: PyTree = {name: each.by_row(rows) for name, each in state.children().items()}
+        return state.with_parts(parts)
+
+    def one(name: str, part: PyTree) -> PyTree:
+        if name == "invalid" and isinstance(part, MetricAccumulator):
+            return part.by_row(rows)
+        return jax.tree.map(
+            lambda x: counting_by_row(x, rows) if isinstance(x, State) else x,
+            part,
+            is_leaf=lambda x: hasattr(x, "holds_arrays"),
+        )
+
+    return state.with_parts({name: one(name, x) for name, x in state.children().items()})
+
+
+def rows_with_counts(state: State, rows: int) -> jax.Array:
+    """Marks the rows of a batch that a state of `counting_by_row` has counted, (rows,)."""
+    found: PyTree = np.zeros(rows, np.bool_)  # a NumPy array if nothing counts invalid rows
+    for each in walk(state):
+        counts = each.counts if isinstance(each, InvalidCounts) else each.children().get("invalid")
+        if not isinstance(counts, RowTerms) or not counts.num_rows or counts.num_rows % rows:
+            continue
+        for part in jax.tree.leaves(counts):
+            some = part[: len(KINDS)] if isinstance(each, InvalidCounts) else part[None]
+            found = found | xp.any(xp.reshape(some != 0, (len(some), rows, -1)), (0, 2))
+    return found
+
+
+def counts_alike(before: State, after: State) -> bool:
+    """True if two states on the host have counted the same invalid rows."""
+
+    def counts(state: State) -> list[PyTree]:
+        found = []
+        for each in walk(state):
+            part = each.counts if isinstance(each, InvalidCounts) else None
+            part = each.children().get("invalid") if part is None else part
+            if isinstance(part, MetricAccumulator):
+                found += jax.tree.leaves(part)
+        return found
+
+    pairs = zip(counts(before), counts(after), strict=True)
+    return all(x is y or np.array_equal(x, y) for x, y in pairs)
 
 
 def sum_of_counts(counts: Iterable[Count]) -> Count:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import accumulate
 from operator import is_not
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
@@ -448,6 +449,23 @@ class Collection(Metric):
         slots = self._states_changed(calls, change, 1)
         added = iter(with_terms(waiting, terms, replicated_target(target)) if waiting else [])
         return self._with_slots([[next(added) if x is None else x for x in y] for y in slots], 1)
+
+    def call_places(self) -> list[tuple[str, int]]:
+        within = [metric.call_places() for _, metric in self.updated_metrics()]
+        starts = accumulate((1 + max(place for _, place in each) for each in within), initial=0)
+        states = [(each.part, each.place) for each in self.members.firsts]
+        first = dict(zip(states, starts, strict=False))
+        return [
+            (joined(f"{self.prefix}{member.name}", name), first[member.part, member.place] + place)
+            for member, metric in zip(self.members, self.values(), strict=True)
+            for name, place in metric.call_places()
+        ]
+
+    def unusable_rows(self, calls: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        pairs = zip(self.updated_metrics(), calls, strict=True)
+        return tuple(
+            None if call is None else metric.unusable_rows(call) for (_, metric), call in pairs
+        )
 
     def adds_rows(self, calls: tuple[PyTree, ...]) -> bool:
         given = [each for part in self._by_part(calls) for each in part]

@@ -1,6 +1,6 @@
 """`Compare`: the difference of a metric between two models, on the same examples."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Literal, Self
 
@@ -8,7 +8,7 @@ import jax
 
 from datarax._checks import checked_confidence, choice
 from datarax._errors import MetricInputError
-from datarax._typing import PyTree
+from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import in_update
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
@@ -17,32 +17,27 @@ from datarax.algebra.stack import Stack
 from datarax.metrics.base import Metric
 from datarax.metrics.call import taken_from, with_argument
 from datarax.metrics.reading import Reading, is_wide
-from datarax.metrics.routing import Route, arguments_of
 from datarax.metrics.row_updates import element, rows_of, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.invalid_counts import sum_of_counts
 from datarax.statistics.row_sample import INDEX
 from datarax.wrappers.bootstrap import Resampled, as_floats
 from datarax.wrappers.clusters import (
     CLUSTER,
     check_argument_is_free,
     checked_ids,
-    given_ids,
 )
+from datarax.wrappers.pairs import MODELS, Pairs
 from datarax.wrappers.ratios import PairedRatios, scaled_ratio, terms_of_rows
 from datarax.wrappers.wrapper import (
-    checked_metric,
     each_updated,
-    reading_of,
 )
 
-_MODELS = ("a", "b")
 _REPLICAS, _SEED = 200, 0
 
 
-class Compare(Resampled):
+class Compare(Pairs, Resampled):
     """A metric of two models on the same examples, and their difference with its interval.
 
     `update` takes the metric's own arguments. Those that differ between the models are given twice,
@@ -119,7 +114,6 @@ class Compare(Resampled):
 
     method: Literal["bootstrap", "formula"]
     clusters: int | None
-    other: Metric = state()
     other_stack: Stack = state()
     paired: PairedRatios = state()
     """For "formula" of a ratio: how far the difference varies."""
@@ -147,12 +141,13 @@ class Compare(Resampled):
                 f"rows of one index together: pass the ids of clusters as index="
             )
         self.configure(metric, replicas, seed, confidence)
-        self.other, self.other_stack = self.metric, self.stack
+        self.hold_pairs(metric)
+        self.other_stack = self.stack
 
     def _configure_formula(
         self, metric: Metric, replicas: int, seed: int, confidence: float
     ) -> None:
-        self.metric = self.other = checked_metric(metric, "Compare")
+        self.hold_pairs(metric)
         self.confidence = checked_confidence(confidence, "Compare")
         if (replicas, seed) != (_REPLICAS, _SEED):
             raise MetricInputError(
@@ -192,158 +187,63 @@ class Compare(Resampled):
     def _is_sampled(self) -> bool:
         return "sampled" in self.children()
 
-    def with_metric(self, metric: Metric) -> Self:
-        # The arrays of `other`, with the configuration that is now that of both.
-        other = jax.tree.unflatten(jax.tree.structure(metric), jax.tree.leaves(self.other))
-        return super().with_metric(metric).with_parts({"other": other})
-
-    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
-        given = self._by_name(args) | dict(kwargs)
-        name = self.own
-        own = None if name is None else given.pop(name, None)
-        if name == CLUSTER:
-            own = given_ids(own, f"Compare({type(self.metric).__name__})")
-        routes = self.metric.routes()
-        names = {name for route in routes for name in (route.argument, route.output)}
-        # An argument of the metric may itself end in _a or _b.
-        twice = [name for name in given if name not in names and name[-2:] in ("_a", "_b")]
-        if not any(route.takes_all for route in routes):
-            self._check_pairs(twice, given, names)
+    def check_twice(self, twice: Sequence[str], given: Mapping[str, PyTree]) -> None:
         if self._is_sampled and any(name[:-2] != "preds" for name in twice):
             raise MetricInputError(
                 f"Compare({type(self.metric).__name__}).update got {', '.join(given)}; expected "
                 f'preds_a and preds_b, and all else once: method="formula" compares the scores of '
                 f"two models on the same rows"
             )
-        shared = {name: x for name, x in given.items() if name not in twice}
-        calls = {}
-        for model in _MODELS:
-            pair = {name[:-2]: given[name] for name in twice if name.endswith(f"_{model}")}
-            if not pair:
-                raise MetricInputError(
-                    f"Compare.update needs what differs between the two models twice, with _a and "
-                    f"_b after its name (preds_a, preds_b); got: {', '.join(given) or 'nothing'}"
-                )
-            calls[model] = self.metric.calls((), shared | pair)
-        return calls if name is None or own is None else with_argument(calls, name, own)
-
-    def _check_pairs(
-        self, twice: list[str], given: Mapping[str, PyTree], names: set[str | None]
-    ) -> None:
-        """Raises unless arguments that are given twice come in pairs, and are known."""
-        bases = {name[:-2] for name in twice}  # without "_a" and "_b"
-        if bases <= names and len(twice) == 2 * len(bases):
-            return
-        known = ", ".join(sorted(each for each in names if each))
-        raise MetricInputError(
-            f"Compare.update got {', '.join(given)}; expected pairs such as preds_a and preds_b of "
-            f"the arguments of {type(self.metric).__name__}: {known}"
-        )
-
-    def _by_name(self, args: tuple[PyTree, ...]) -> dict[str, PyTree]:
-        """Positional arguments by name: the first argument of the metric is given for both."""
-        if not args:
-            return {}
-        first, *rest = dict.fromkeys(route.argument for route in self.metric.routes())
-        names = [f"{first}_a", f"{first}_b", *rest]
-        if len(args) > len(names):
-            raise MetricInputError(
-                f"Compare.update takes {', '.join(names)}; got {len(args)} arguments by position"
-            )
-        return dict(zip(names, args, strict=False))
-
-    def routes(self) -> list[Route]:
-        inner = self.metric.routes()
-        twice = [
-            route._replace(argument=f"{route.argument}_{model}", output=f"{route.output}_{model}")
-            for route in inner
-            for model in _MODELS
-            if route.output is not None
-        ]
-        # None is required: an argument is given once, or for each model. `calls` checks that.
-        return [route._replace(required=False) for route in [*inner, *twice, *self.own_routes()]]
-
-    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
-        given = {}
-        for route in self.metric.routes():
-            pair = {model: f"{route.output}_{model}" for model in _MODELS}
-            if route.output is None:
-                continue
-            if outputs.keys() >= {*pair.values()}:
-                given |= {f"{route.argument}_{model}": outputs[pair[model]] for model in _MODELS}
-            elif route.output in outputs:  # for both models
-                given[route.argument] = outputs[route.output]
-            elif route.required or route.routed:
-                raise MetricInputError(
-                    f"Compare({type(self.metric).__name__}) needs the output {route.output!r}, or "
-                    f"{pair['a']!r} and {pair['b']!r}, for the argument {route.argument!r}, and "
-                    f"update() was given: {', '.join(sorted(outputs)) or 'none'}"
-                )
-        return given | arguments_of(self.own_routes(), outputs)
 
     def _apply(self, calls: PyTree) -> Self:
+        own = self.own
+        given, calls = (None, calls) if own is None else taken_from(calls, own)
+        calls, states = self.updated_pairs(calls)
         if self.method == "formula":
-            return self._with_sums(calls)
+            return self.with_parts(states | self._sums(calls, given))
         # One target for both models: the paired bootstrap draws the same rows.
+        calls = calls if given is None else with_argument(calls, INDEX, given)
         calls, target, seen = self.resampled(calls)
-        return self.with_parts(
-            {
-                "metric": self.metric.apply(calls["a"]),
-                "other": self.other.apply(calls["b"]),
-                "stack": each_updated(self.stack, calls["a"], target),
-                "other_stack": each_updated(self.other_stack, calls["b"], target),
-                "seen": seen,
-            }
-        )
+        stacks = {
+            "stack": each_updated(self.stack, calls["a"], target),
+            "other_stack": each_updated(self.other_stack, calls["b"], target),
+        }
+        return self.with_parts(states | stacks | {"seen": seen})
 
-    def _with_sums(self, calls: PyTree) -> Self:
-        """The update of "formula"."""
+    def _sums(self, calls: PyTree, given: ArrayLike | None) -> dict[str, PyTree]:
+        """The statistics of "formula", with `index` or the ids of clusters."""
         if self._is_sampled:
             with in_update(checks="none"):  # the metrics check the values
                 both = with_argument(calls["a"], "preds_b", calls["b"].by_name[1]["preds"])
-                sampled = self.sampled.apply(both)
-            calls = taken_from(calls, INDEX)[1]
-            metric, other = self.metric.apply(calls["a"]), self.other.apply(calls["b"])
-            return self.with_parts({"metric": metric, "other": other, "sampled": sampled})
-        paired = self.paired
+                both = both if given is None else with_argument(both, INDEX, given)
+                return {"sampled": self.sampled.apply(both)}
+        terms = self._terms(calls, self.metric.emptied())
         if self.clusters is None:
-            paired = paired.plus(self._terms(calls, self.metric.emptied()))
-        else:
-            ids, calls = self._ids(calls)
-            terms = self._terms(calls, self.metric.emptied())
-            one = Target(xp.zeros(ids.shape, xp.uint32), 1)
-            paired = paired.plus_at(ids, terms, one)
-        metric, other = self.metric.apply(calls["a"]), self.other.apply(calls["b"])
-        return self.with_parts({"metric": metric, "other": other, "paired": paired})
+            return {"paired": self.paired.plus(terms)}
+        ids = checked_ids(0 if given is None else given, rows_of(calls))
+        one = Target(xp.zeros(ids.shape, xp.uint32), 1)
+        return {"paired": self.paired.plus_at(ids, terms, one)}
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         if self.clusters is None:
             return updated_at(self, calls, target)
-        ids, calls = self._ids(calls)
-        paired = self.paired.plus_at(ids, self._terms(calls, element(self.metric)), target)
-        metric = self.metric.apply_at(calls["a"], target)
-        other = self.other.apply_at(calls["b"], target)
-        return self.with_parts({"metric": metric, "other": other, "paired": paired})
-
-    def _ids(self, calls: PyTree) -> tuple[jax.Array, PyTree]:
-        """The id of the cluster of each row, and the calls without them."""
         given, calls = taken_from(calls, CLUSTER)
-        return checked_ids(given, rows_of(calls)), calls
+        ids = checked_ids(given, rows_of(calls))
+        calls, states = self.updated_pairs_at(calls, target)
+        paired = self.paired.plus_at(ids, self._terms(calls, element(self.metric)), target)
+        return self.with_parts(states | {"paired": paired})
 
     def _terms(self, calls: PyTree, empty: Metric) -> list[DoubleFloat]:
         """The numerator and the denominator of each row, of the first model and of the second."""
         rows = rows_of(calls)
         with in_update(checks="none"):  # the metrics check the values
-            return [x for model in _MODELS for x in terms_of_rows(empty, calls[model], rows)]
-
-    def invalid_count(self) -> PyTree:
-        return sum_of_counts([self.metric.invalid_count(), self.other.invalid_count()])
+            return [x for model in MODELS for x in terms_of_rows(empty, calls[model], rows)]
 
     def reading(self) -> Reading:
         a, b = self.metric.reading(), self.other.reading()
         if self.method == "formula":
             value = {"a": a.value, "b": b.value, **self._tested(_difference(a.value, b.value))}
-            return reading_of(value, [("a", a), ("b", b)], flat=False)
+            return self.reading_with(value, a, b)
         # The interval is that of the differences, not the difference of two intervals.
         replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
         difference = _differences(a.value, b.value)
@@ -351,7 +251,7 @@ class Compare(Resampled):
         spread = self.spread(difference, apart)
         ends = {name: spread[name] for name in ("lower", "upper")}
         value = {"a": a.value, "b": b.value, "difference": difference, **ends}
-        return reading_of(value, [("a", a), ("b", b)], flat=False)
+        return self.reading_with(value, a, b)
 
     def _tested(self, difference: jax.Array) -> dict[str, jax.Array]:
         """The difference, its interval, and the probability of a greater one by chance."""

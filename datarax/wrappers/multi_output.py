@@ -65,6 +65,16 @@ class MultiOutput(Stacked):
         # Axis 0 is that of the places of an outer wrapper.
         return self._updated(calls, 1, lambda one, calls: one.apply_at(calls, target))
 
+    def unusable_rows(self, calls: PyTree) -> PyTree:
+        calls = jax.tree.map(self._with_arrays, calls, is_leaf=is_call)
+        axes = [self._axes(call) for call in jax.tree.leaves(calls, is_leaf=is_call)]
+        arrays, treedef = jax.tree.flatten(calls)
+        of_outputs = vmap(
+            lambda *arrays: self.metric.unusable_rows(treedef.unflatten(arrays)),
+            in_axes=tuple(x for each in axes for x in each),
+        )
+        return jax.tree.map(lambda x: xp.any(x, 0), of_outputs(*arrays))
+
     def _updated(self, calls: PyTree, axis: int, update: Callable[..., Metric]) -> Self:
         """Updates the metric of each output with its calls; outputs are along `axis`."""
         # `vmap` takes one axis for each array, so the calls are passed as a list of arrays.

@@ -17,7 +17,7 @@ from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, walk
 from datarax.metrics.base import Metric
-from datarax.metrics.call import with_argument
+from datarax.metrics.call import taken_from, with_argument
 from datarax.metrics.given import GivenNumbers, Reader
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, arguments_of, joined
@@ -84,6 +84,12 @@ class Wrapper(Metric):
 
     def apply(self, calls: PyTree) -> Self:
         return self.with_parts({"metric": self.metric.apply(calls)})
+
+    def call_places(self) -> list[tuple[str, int]]:
+        return self.metric.call_places()
+
+    def unusable_rows(self, calls: PyTree) -> PyTree:
+        return self.metric.unusable_rows(calls)
 
     def routes(self) -> list[Route]:
         return self.metric.routes()
@@ -197,6 +203,10 @@ class WithArgument(MultiplyingWrapper):
         value = None if own is None else given.pop(own, None)
         calls = self.metric.calls(args, given)
         return calls if own is None or value is None else with_argument(calls, own, value)
+
+    def unusable_rows(self, calls: PyTree) -> PyTree:
+        own = self.own
+        return super().unusable_rows(calls if own is None else taken_from(calls, own)[1])
 
     def own_routes(self) -> list[Route]:
         """The route of the argument, if there is one."""

@@ -142,9 +142,9 @@ def test_what_is_not_usable():
     )
     with pytest.warns(datarax.InvalidValuesWarning, match="b: 1 values"):
         results = seen.results()
-    assert results["a"] == 1.5
+    assert results["a"] == 1.0  # of the pair that both models have
     assert np.isnan(results["difference"])
-    assert results["b/invalid"] == 1
+    assert (results["b/invalid"], results["pairs/invalid"]) == (1, 1)
     assert int(seen.invalid_count()) == 1
     with pytest.warns(datarax.InvalidValuesWarning):
         assert seen.replace(on_invalid="exclude").results()["b"] == 1.0

@@ -197,8 +197,10 @@ def test_a_row_that_one_model_cannot_use(rng):
     empty = Compare(metrics.AUROC(on_invalid="exclude"), method="formula")
     with pytest.warns(datarax.InvalidValuesWarning):
         results = empty.update(a, b, target).results()
-    (_, own), (_, other) = gains(a, target), gains(b[20:], target[20:])
-    error = np.sqrt(((np.pad(other, (20, 0)) - own) ** 2).sum())
+    assert results["pairs/invalid"] == 20
+    (area, own), (_, other) = gains(a[20:], target[20:]), gains(b[20:], target[20:])
+    np.testing.assert_allclose(results["a"], area, atol=1e-3)
+    error = np.sqrt(((other - own) ** 2).sum())
     np.testing.assert_allclose(error_of(results), error, rtol=5e-3)
 
 

@@ -1,0 +1,229 @@
+"""`Pairs`: a metric of two models, of the rows for which both can be used."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Self
+
+import jax
+import numpy as np
+
+from datarax._errors import MetricInputError
+from datarax._typing import PyTree
+from datarax._xp import on_host, xp
+from datarax.algebra.fields import state
+from datarax.algebra.row_merge import Target, merge_rows
+from datarax.metrics.base import Metric
+from datarax.metrics.call import is_call, with_argument
+from datarax.metrics.reading import Reading, Unusable
+from datarax.metrics.routing import Route, arguments_of, joined
+from datarax.metrics.row_updates import element, without_rows
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.invalid_counts import counts_alike, sum_of_counts, with_invalid_of
+from datarax.wrappers.clusters import CLUSTER, given_ids
+from datarax.wrappers.wrapper import WithArgument, checked_metric, reading_of
+
+MODELS = ("a", "b")
+_LOST = "rows that one of the two models cannot use"
+
+
+class Pairs(WithArgument):
+    """The values of a metric for two models, on the same examples.
+
+    A pair counts where both models can be used: a row that the metric cannot use for one model is
+    left out of both, and counted. So both values are of the same rows.
+
+    `update` takes the arguments of the metric, those that differ between the models twice: with
+    `_a` and `_b` after the name.
+
+    Args:
+        metric: a metric or a collection, without data.
+
+    Raises:
+        MetricInputError: the metric has data.
+        MetricTypeError: `metric` is not a metric.
+    """
+
+    needs_own: ClassVar[bool] = False
+
+    other: Metric = state()
+    """The metric of the second model."""
+    lost: MetricAccumulator = state()
+    """The number of rows that one of the models cannot use, for each `Call` of an update."""
+
+    def __init__(self, metric: Metric):
+        self.hold_pairs(metric)
+
+    def hold_pairs(self, metric: Metric) -> None:
+        """Makes the states for both models."""
+        self.metric = self.other = checked_metric(metric, type(self).__name__)
+        calls = 1 + max(place for _, place in metric.call_places())
+        self.lost = MetricAccumulator(np.zeros(calls, np.int32))
+
+    @property
+    def own(self) -> str | None:
+        return None
+
+    def with_metric(self, metric: Metric) -> Self:
+        # The arrays of `other`, with the configuration that is now that of both.
+        other = jax.tree.unflatten(jax.tree.structure(metric), jax.tree.leaves(self.other))
+        return super().with_metric(metric).with_parts({"other": other})
+
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
+        given = self._by_name(args) | dict(kwargs)
+        name = self.own
+        own = None if name is None else given.pop(name, None)
+        if name == CLUSTER:
+            own = given_ids(own, f"Compare({type(self.metric).__name__})")
+        routes = self.metric.routes()
+        names = {name for route in routes for name in (route.argument, route.output)}
+        # An argument of the metric may itself end in _a or _b.
+        twice = [name for name in given if name not in names and name[-2:] in ("_a", "_b")]
+        if not any(route.takes_all for route in routes):
+            self._check_pairs(twice, given, names)
+        self.check_twice(twice, given)
+        shared = {name: x for name, x in given.items() if name not in twice}
+        calls = {}
+        for model in MODELS:
+            pair = {name[:-2]: given[name] for name in twice if name.endswith(f"_{model}")}
+            if not pair:
+                raise MetricInputError(
+                    f"Compare.update needs what differs between the two models twice, with _a and "
+                    f"_b after its name (preds_a, preds_b); got: {', '.join(given) or 'nothing'}"
+                )
+            calls[model] = self.metric.calls((), shared | pair)
+        return calls if name is None or own is None else with_argument(calls, name, own)
+
+    def check_twice(self, twice: Sequence[str], given: Mapping[str, PyTree]) -> None:
+        """Raises if an argument may not be given twice."""
+
+    def _check_pairs(
+        self, twice: list[str], given: Mapping[str, PyTree], names: set[str | None]
+    ) -> None:
+        """Raises unless arguments that are given twice come in pairs, and are known."""
+        bases = {name[:-2] for name in twice}  # without "_a" and "_b"
+        if bases <= names and len(twice) == 2 * len(bases):
+            return
+        known = ", ".join(sorted(each for each in names if each))
+        raise MetricInputError(
+            f"Compare.update got {', '.join(given)}; expected pairs such as preds_a and preds_b of "
+            f"the arguments of {type(self.metric).__name__}: {known}"
+        )
+
+    def _by_name(self, args: tuple[PyTree, ...]) -> dict[str, PyTree]:
+        """Positional arguments by name: the first argument of the metric is given for both."""
+        if not args:
+            return {}
+        first, *rest = dict.fromkeys(route.argument for route in self.metric.routes())
+        names = [f"{first}_a", f"{first}_b", *rest]
+        if len(args) > len(names):
+            raise MetricInputError(
+                f"Compare.update takes {', '.join(names)}; got {len(args)} arguments by position"
+            )
+        return dict(zip(names, args, strict=False))
+
+    def routes(self) -> list[Route]:
+        inner = self.metric.routes()
+        twice = [
+            route._replace(argument=f"{route.argument}_{model}", output=f"{route.output}_{model}")
+            for route in inner
+            for model in MODELS
+            if route.output is not None
+        ]
+        # None is required: an argument is given once, or for each model. `calls` checks that.
+        return [route._replace(required=False) for route in [*inner, *twice, *self.own_routes()]]
+
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
+        given = {}
+        for route in self.metric.routes():
+            pair = {model: f"{route.output}_{model}" for model in MODELS}
+            if route.output is None:
+                continue
+            if outputs.keys() >= {*pair.values()}:
+                given |= {f"{route.argument}_{model}": outputs[pair[model]] for model in MODELS}
+            elif route.output in outputs:  # for both models
+                given[route.argument] = outputs[route.output]
+            elif route.required or route.routed:
+                raise MetricInputError(
+                    f"Compare({type(self.metric).__name__}) needs the output {route.output!r}, or "
+                    f"{pair['a']!r} and {pair['b']!r}, for the argument {route.argument!r}, and "
+                    f"update() was given: {', '.join(sorted(outputs)) or 'none'}"
+                )
+        return given | arguments_of(self.own_routes(), outputs)
+
+    def updated_pairs(self, calls: PyTree) -> tuple[PyTree, dict[str, PyTree]]:
+        """The calls without the rows that count for one model only, and the states with them.
+
+        The calls hold no argument of the wrapper.
+        """
+        a, b = self.metric.apply(calls["a"]), self.other.apply(calls["b"])
+        states = {"metric": a, "other": b}
+        if on_host(a, b) and counts_alike(self.metric, a) and counts_alike(self.other, b):
+            return calls, states
+        calls, unusable = self._of_both(calls, self.metric.emptied())
+        states = {
+            "metric": with_invalid_of(a, self.metric.apply(calls["a"])),
+            "other": with_invalid_of(b, self.other.apply(calls["b"])),
+            "lost": self.lost.update(xp.stack([xp.sum(x, dtype=xp.int32) for x in unusable])),
+        }
+        return calls, states
+
+    def updated_pairs_at(self, calls: PyTree, target: Target) -> tuple[PyTree, dict[str, PyTree]]:
+        """The same of stacked states, each with its rows of a batch."""
+        a, b = (
+            state.apply_at(calls[model], target)
+            for model, state in zip(MODELS, (self.metric, self.other), strict=True)
+        )
+        states = {"metric": a, "other": b}
+        if on_host(a, b) and counts_alike(self.metric, a) and counts_alike(self.other, b):
+            return calls, states
+        calls, unusable = self._of_both(calls, element(self.metric))
+        by_row = xp.stack(unusable, 1).astype(xp.int32)
+        empty = MetricAccumulator(np.zeros(by_row.shape[1], np.int32))
+        terms = empty.by_row(len(by_row)).update(by_row)
+        (lost,) = merge_rows([self.lost], [terms], target)
+        states = {
+            "metric": with_invalid_of(a, self.metric.apply_at(calls["a"], target)),
+            "other": with_invalid_of(b, self.other.apply_at(calls["b"], target)),
+            "lost": lost,
+        }
+        return calls, states
+
+    def _of_both(self, calls: PyTree, empty: Metric) -> tuple[PyTree, list[jax.Array]]:
+        """The calls without the rows that one model cannot use; and for each, a mask of those."""
+        masks = [empty.unusable_rows(calls[model]) for model in MODELS]
+        either = jax.tree.map(xp.logical_or, *masks)
+        kept = {
+            model: jax.tree.map(without_rows, calls[model], either, is_leaf=is_call)
+            for model in MODELS
+        }
+        # A task of which there is no batch has no mask.
+        each = jax.tree.leaves(either, is_leaf=lambda x: x is None)
+        return kept, [xp.zeros(0, xp.bool_) if x is None else x for x in each]
+
+    def _apply(self, calls: PyTree) -> Self:
+        return self.with_parts(self.updated_pairs(calls)[1])
+
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        return self.with_parts(self.updated_pairs_at(calls, target)[1])
+
+    def unusable_rows(self, calls: PyTree) -> PyTree:
+        return {model: self.metric.unusable_rows(calls[model]) for model in MODELS}
+
+    def invalid_count(self) -> PyTree:
+        return sum_of_counts([self.metric.invalid_count(), self.other.invalid_count()])
+
+    def reading(self) -> Reading:
+        a, b = self.metric.reading(), self.other.reading()
+        return self.reading_with({"a": a.value, "b": b.value}, a, b)
+
+    def reading_with(self, value: PyTree, a: Reading, b: Reading) -> Reading:
+        """The reading of both models with this value, and with the pairs that are lost."""
+        whole = reading_of(value, [("a", a), ("b", b)], flat=False)
+        counts: PyTree = self.lost.value
+        unknown, policies = xp.asarray(-xp.inf, xp.float32), dict(a.policies)
+        for name, place in self.metric.call_places():
+            pairs = joined("pairs", name)
+            whole.invalid[pairs] = Unusable(None, {_LOST: counts[place]}, unknown)
+            policies[pairs] = policies.get(name, "exclude")
+        added = tuple((name, x) for name, x in policies.items() if name in whole.invalid)
+        return replace(whole, policies=(*whole.policies, *added))
