@@ -53,7 +53,7 @@ def unusable_rows(metric: State, call: Call) -> jax.Array:
         args, kwargs = call.by_name
         alone = xp.arange(rows, dtype=xp.asarray(group).dtype)
         call = replace(call, args=args, kwargs=kwargs | {call.together or "": alone})
-    before = counted_once(counting_by_row(metric.emptied(), rows), axes_of(call))
+    before: PyTree = counted_once(counting_by_row(metric.emptied(), rows), axes_of(call))
     with in_update(checks="none"):  # the update itself checks the values
         found = rows_with_counts(before.apply(call), rows)
     return found if group is None else _in_groups(found, xp.asarray(group))
