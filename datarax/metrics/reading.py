@@ -55,6 +55,8 @@ class Unusable:
     """The number of labels, from 0; None if the metric takes no labels."""
     takes_probabilities: bool = dataclass_field(default=False, metadata={"static": True})
     """True if the example may be a score, as the metric refuses those that are no probabilities."""
+    remedy: str = dataclass_field(default="", metadata={"static": True})
+    """The advice for scores that are no probabilities, if the metric refuses those."""
 
     @property
     def counts(self) -> dict[str, Count]:
@@ -129,7 +131,10 @@ class Unusable:
     def hint(self) -> str:
         """Says what else to do about it, for the end of a message."""
         full = any(int(self.others.get(kind, 0)) for kind in ("beyond the capacity", NOT_SAMPLED))
-        return ". A larger capacity= holds more examples" if full else ""
+        hint = ". A larger capacity= holds more examples" if full else ""
+        if self.remedy and not self.shift and int(self.counts.get("out of range", 0)):
+            hint += f". {self.remedy}"
+        return hint
 
 
 def _any_nonzero(counts: PyTree) -> jax.Array:
@@ -150,6 +155,7 @@ def unusable(metric: State) -> Unusable:
     overflows: list[jax.Array] = []
     evidence: dict[str, list[Count]] = {}
     labels: tuple[int | None, bool] | None = None
+    remedy = ""
     # Each state with whether it, or one that it is within, counts invalid rows. Every state reports
     # its own counts, so nothing is counted twice.
     coming = [(metric, False)]
@@ -161,6 +167,7 @@ def unusable(metric: State) -> Unusable:
             if each.scores:
                 evidence.setdefault(each.scores, []).append(each.evidence())
             continue
+        remedy = remedy or _remedy_of(each)
         if labels is None and "num_classes" in each.fields:
             labels = _labels_of(each)
         for kind, count in each.unusable().items():
@@ -180,7 +187,18 @@ def unusable(metric: State) -> Unusable:
         totals[OVERFLOWED] = overflow.astype(xp.int32)
     found = {kind: sum_of_counts(several) for kind, several in evidence.items()}
     total = sum_of_counts(by_kind) if by_kind else None
-    return Unusable(total, totals, example, found, *(labels or (None, False)))
+    return Unusable(total, totals, example, found, *(labels or (None, False)), remedy)
+
+
+def _remedy_of(state: State) -> str:
+    """Says what to do about scores that are no probabilities, if a state refuses those."""
+    if not getattr(state, "takes_probabilities", False):
+        return ""
+    if "from_logits" not in state.fields:
+        return "Divide each row by its sum, which must be 1; of logits, give their softmax"
+    several = vars(state).get("num_classes") is not None
+    rows = "; else divide each row by its sum, which must be 1" if several else ""
+    return f"If preds are logits, give from_logits=True{rows}"
 
 
 def _labels_of(state: State) -> tuple[int | None, bool]:
@@ -352,7 +370,7 @@ class Reading:
             if policy == "raise":
                 raise InvalidValuesError(
                     f'{member}: {invalid.described()}, and on_invalid="raise"; "exclude" leaves '
-                    f'such data out, "propagate" gives NaN'
+                    f'such data out, "propagate" gives NaN{invalid.hint}'
                 )
         if found and warns:
             lines = [

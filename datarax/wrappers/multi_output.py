@@ -141,7 +141,7 @@ def _total(stacked: Unusable) -> Unusable:
     by_kind = None if stacked.by_kind is None else _summed(stacked.by_kind)
     others = {kind: _summed(count) for kind, count in stacked.others.items()}
     evidence = {kind: _summed(count) for kind, count in stacked.evidence.items()}
-    labels = stacked.labels, stacked.takes_probabilities
+    labels = stacked.labels, stacked.takes_probabilities, stacked.remedy
     return Unusable(by_kind, others, xp.max(stacked.example, 0), evidence, *labels)
 
 

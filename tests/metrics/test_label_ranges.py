@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+import datarax
 from datarax import InvalidValuesWarning, MetricInputError, MultiOutput, metrics
 
 SCORES = np.float32([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1]])
@@ -66,3 +67,28 @@ def test_a_score_out_of_range_is_not_taken_for_a_label():
     # A metric without targets has no labels.
     scores = metrics.InceptionScore(num_classes=3, from_logits=False)
     assert "labels" not in told(scores.update(np.float32([[-1, 1, 1]])))
+
+
+@pytest.mark.parametrize("name", ["LogLoss", "BrierScore", "CalibrationError", "D2LogLoss"])
+def test_the_remedy_of_rows_that_do_not_sum_to_one_is_said(name, rng):
+    cls, target = getattr(metrics, name), rng.integers(0, 2, 8)
+    scores = rng.uniform(0.1, 0.2, (8, 3))
+    message = told(cls(num_classes=3).update(scores, target))
+    remedy = ". If preds are logits, give from_logits=True"
+    assert message.endswith(f"{remedy}; else divide each row by its sum, which must be 1")
+    assert told(cls().update(scores[:, 0] + 2, target)).endswith(remedy)
+    # What it says to do is right; and other data that cannot be used has another remedy.
+    cls(num_classes=3, from_logits=True).update(scores, target).results()
+    rows = scores / scores.sum(-1, keepdims=True)
+    cls(num_classes=3).update(rows, target).results()
+    assert "from_logits" not in told(cls(num_classes=3).update(rows * np.nan, target))
+    with pytest.raises(datarax.InvalidValuesError, match=r"from_logits=True; else divide each row"):
+        cls(num_classes=3, on_invalid="raise").update(scores, target).results()
+
+
+def test_the_remedy_of_divergences(rng):
+    rows = rng.uniform(0.1, 0.2, (8, 3))
+    for cls in (metrics.KLDivergence, metrics.JensenShannonDivergence):
+        message = told(cls().update(rows, rows))
+        assert message.endswith(". Divide each row by its sum, which must be 1; of logits, give "
+                                "their softmax")  # fmt: skip

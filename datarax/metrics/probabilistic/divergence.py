@@ -2,6 +2,7 @@
 
 import math
 from math import log
+from typing import ClassVar
 
 import jax
 
@@ -30,6 +31,7 @@ class Divergence(ElementwiseMean):
 
     value_range = (0.0, math.inf)
     higher_is_better = False
+    takes_probabilities: ClassVar[bool] = True
     element_axes = 1
     base: float | None = None
     """The base of the logarithm: 2 for bits; `None` for e, which gives nats."""
