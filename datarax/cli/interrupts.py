@@ -5,12 +5,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 INTERRUPTED = 130
-_THREAD = "datarax-beside"
+_OURS = "datarax-"
+"""The names of all threads of this package begin with this."""
+_THREAD = f"{_OURS}beside"
 _SECONDS_TO_NOTICE = 0.1
 _came = threading.Event()
 _SECONDS_TO_STOP = 1.0
@@ -98,15 +100,17 @@ def promptly(call: Callable[[], T]) -> T:
 
 
 def end(code: int) -> NoReturn:
-    """Ends the program; after an interrupt at once, also if a thread of `beside` is still busy."""
+    """Ends the program at once, also if a thread that reads, folds or waits is still busy."""
     if code == INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # one more Ctrl-C ends the process
-        busy = [thread for thread in threading.enumerate() if thread.name == _THREAD]
-        for thread in busy:
-            thread.join(_SECONDS_TO_STOP / len(busy))
-        if any(thread.is_alive() for thread in busy):
+    busy = [thread for thread in threading.enumerate() if thread.name.startswith(_OURS)]
+    for thread in busy:
+        thread.join(_SECONDS_TO_STOP / len(busy))
+    if any(thread.is_alive() for thread in busy):
+        with suppress(OSError, ValueError):  # closed, or a full disk, which was an error before
             sys.stdout.flush()
             sys.stderr.flush()
-            # An ordinary exit may hang while the thread is in native code.
-            os._exit(code)
+        # An ordinary exit may hang while the thread is in native code, or abort if it comes back
+        # from there while the interpreter ends.
+        os._exit(code)
     sys.exit(code)

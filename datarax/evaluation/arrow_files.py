@@ -1,8 +1,9 @@
 """Files that pyarrow reads (Parquet, Arrow IPC, CSV, JSON lines), and the values of its arrays."""
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,7 +28,7 @@ from datarax.evaluation.tables import (
 if TYPE_CHECKING:
     import pyarrow
 
-RecordBatches: TypeAlias = "Iterator[pyarrow.RecordBatch]"
+RecordBatches: TypeAlias = "Generator[pyarrow.RecordBatch, None, None]"
 # NaN is not among them: it is a number, which the metrics count as invalid.
 _NULLS = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]
 _TEXT_BLOCK = 2**23
@@ -54,35 +55,32 @@ class PyarrowFile(TableFile):
         schema, parts = self.schema_and_parts()
         return ((field.name, column_type(field.type)) for field in schema), parts
 
+    @abstractmethod
     def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
-        """The schema of Arrow, and the parts; by default, the whole file is one part."""
-        return self.reader().schema, [self.whole()]
+        """The schema of Arrow, and the parts."""
 
+    @abstractmethod
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         """The record batches of a part, with the columns of `types` and perhaps others."""
-        return iter(self.reader(types))
 
-    def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
-        """Opens the whole file, with the columns of `types`, or with all and the types found."""
-        raise NotImplementedError
-
-    def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
-        for batch in self.record_batches(part, types, rows):
-            for start in range(0, batch.num_rows, rows):
-                piece = batch.slice(start, rows)
-                yield {name: piece.column(name) for name in types}
+    def read(self, part: Part, types: Types, rows: int) -> Generator[dict[str, Column], None, None]:
+        with closing(self.record_batches(part, types, rows)) as batches:
+            for batch in batches:
+                for start in range(0, batch.num_rows, rows):
+                    piece = batch.slice(start, rows)
+                    yield {name: piece.column(name) for name in types}
 
 
 class ParquetFile(PyarrowFile):
     """Parquet: a part is a row group, or a run of small ones."""
 
     def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
-        file = self.arrow(".parquet").ParquetFile(self.path)
-        rows = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-        if sum(rows) != file.metadata.num_rows:
+        with self.arrow(".parquet").ParquetFile(self.path) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+        rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        if sum(rows) != metadata.num_rows:
             raise ValueError(
-                f"its row groups have {sum(rows):,} rows, and its footer says "
-                f"{file.metadata.num_rows:,}"
+                f"its row groups have {sum(rows):,} rows, and its footer says {metadata.num_rows:,}"
             )
         cuts, held = [0], 0
         # Small row groups are joined, because each part costs a task. A row group is never cut.
@@ -100,7 +98,7 @@ class ParquetFile(PyarrowFile):
                 now = (key + start) % 2**32
                 parts.append(Part(self.file, first, stop, now, number, counted=True, start=start))
             start += number
-        return file.schema_arrow, parts
+        return schema, parts
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         parquet = self.arrow(".parquet")
@@ -120,11 +118,11 @@ class ArrowFile(PyarrowFile):
     """Arrow IPC, as a file or a stream: a part of a file is a run of record batches."""
 
     def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
-        reader = self.reader()
+        with self._opened(None) as (_, reader):
+            schema, number = reader.schema, getattr(reader, "num_record_batches", None)
         # A stream has no index: it can only be read from its start.
-        if not hasattr(reader, "num_record_batches"):
-            return reader.schema, [self.whole()]
-        number = reader.num_record_batches
+        if number is None:
+            return schema, [self.whole()]
         wanted = max(1, self.file.size // (PART_ROWS * ROW_BYTES))
         each = max(1, -(-number // wanted))
         # The footer does not say how many rows a batch has. So ids start anew in each part.
@@ -140,41 +138,41 @@ class ArrowFile(PyarrowFile):
             )
             for first in range(0, number, each)
         ]
-        return reader.schema, parts
+        return schema, parts
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
-        source, reader = self._opened(types)
-        if hasattr(reader, "num_record_batches"):
-            batches = (reader.get_batch(i) for i in range(part.first, part.stop))
-        else:
-            batches = _streamed(source, reader)
-        for batch in batches:
-            # The file says where its strings and lists begin. A wrong place outside of the buffers
-            # would end the process when it is used.
-            batch.validate(full=True)
-            yield batch
+        with self._opened(types) as (source, reader):
+            if hasattr(reader, "num_record_batches"):
+                batches = (reader.get_batch(i) for i in range(part.first, part.stop))
+            else:
+                batches = _streamed(source, reader)
+            for batch in batches:
+                # The file says where its strings and lists begin. A wrong place outside of the
+                # buffers would end the process when it is used.
+                batch.validate(full=True)
+                yield batch
 
-    def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
-        return self._opened(types)[1]
-
+    @contextmanager
     def _opened(
         self, types: Types | None
-    ) -> tuple["pyarrow.NativeFile", "pyarrow.RecordBatchReader"]:
+    ) -> Iterator[tuple["pyarrow.NativeFile", "pyarrow.RecordBatchReader"]]:
         pa = self.arrow()
         ipc = self.arrow(".ipc")
-        # It is not mapped into memory: if the file were cut, the next access would end the process.
-        source = pa.OSFile(self.path)
         options = None
         if types is not None:
-            names = self.reader().schema.names
+            with self._opened(None) as (_, whole):
+                names = whole.schema.names
             # IPC takes columns by number.
             needed = [place for place, name in enumerate(names) if name in types]
             options = ipc.IpcReadOptions(included_fields=needed)
-        try:
-            return source, ipc.open_file(source, options=options)
-        except pa.ArrowInvalid:
-            source.seek(0)
-            return source, ipc.open_stream(source, options=options)
+        # It is not mapped into memory: if the file were cut, the next access would end the process.
+        with pa.OSFile(self.path) as source:
+            try:
+                reader = ipc.open_file(source, options=options)
+            except pa.ArrowInvalid:
+                source.seek(0)
+                reader = ipc.open_stream(source, options=options)
+            yield source, reader
 
 
 def _streamed(source: "pyarrow.NativeFile", reader: "pyarrow.RecordBatchReader") -> RecordBatches:
@@ -195,111 +193,175 @@ def _streamed(source: "pyarrow.NativeFile", reader: "pyarrow.RecordBatchReader")
         raise ValueError("bytes follow the end mark of the stream; expected one stream in the file")
 
 
-class CsvFile(PyarrowFile):
-    """CSV with a line of names: one part. Types are found from its first block."""
+class TextFile(PyarrowFile):
+    """A file of text: one part, which is read and parsed block by block, of whole rows each.
 
-    def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
+    Types are found from its first block. Arrow gets each block as memory of its own, after it was
+    checked. From a file object of Python, its threads would read ahead, and they would end the
+    process if the interpreter ended meanwhile.
+    """
+
+    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
+        with closing(self.blocks()) as blocks:
+            parse = self.parser(None)
+            return parse(next(blocks, self._owned(b""))).schema, [self.whole()]
+
+    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
+        parse = self.parser(types)
+        with closing(self.blocks()) as blocks:
+            for block in blocks:
+                yield from parse(block).to_batches()
+
+    def blocks(self) -> Generator["pyarrow.Buffer", None, None]:
+        """The text in blocks of whole rows, each checked.
+
+        Raises:
+            ValueError: a row is refused, or is longer than a block.
+        """
+        with self.arrow().OSFile(self.path) as file:
+            left, is_last = b"", False
+            while not is_last:
+                block = file.read(_TEXT_BLOCK)
+                text, is_last = left + block, len(block) < _TEXT_BLOCK
+                end = self.whole_rows(text, is_last=is_last)
+                if left and not end:
+                    raise ValueError(self.endless(text))
+                if text[:end].strip():
+                    yield self._owned(text[:end])
+                left = text[end:]
+
+    def _owned(self, text: bytes) -> "pyarrow.Buffer":
+        """A copy that no object of Python holds, so that Arrow's threads may drop it."""
+        sink = self.arrow().BufferOutputStream()
+        sink.write(text)
+        sink.write(b"\n")  # the last row of a file may have none, which pyarrow takes in some ways
+        return sink.getvalue()
+
+    @abstractmethod
+    def parser(self, types: Types | None) -> Callable[["pyarrow.Buffer"], "pyarrow.Table"]:
+        """The parser of the blocks in their order, for these columns, or all with types found."""
+
+    @staticmethod
+    @abstractmethod
+    def whole_rows(text: bytes, *, is_last: bool) -> int:
+        """The number of bytes of the whole rows that the text begins with, after a check of them.
+
+        Raises:
+            ValueError: they are refused.
+        """
+
+    @staticmethod
+    def endless(text: bytes) -> str:
+        """Describes a row that does not end in the block after the one in which it starts."""
+        return f"a row is longer than {_TEXT_BLOCK:,} bytes: {_start_of(text)!r}"
+
+
+class CsvFile(TextFile):
+    """CSV with a line of names, and with quotes that are closed.
+
+    A quote that is not would take the rows below it into its value.
+    """
+
+    def parser(self, types: Types | None) -> Callable[["pyarrow.Buffer"], "pyarrow.Table"]:
         csv = self.arrow(".csv")
+        names: list[str] | None = None
         convert = csv.ConvertOptions(
             null_values=_NULLS,
             include_columns=None if types is None else list(types),
             # The types on which all files agree: integers in this one may be floats in another.
             column_types=None if types is None else as_schema(types),
         )
-        return csv.open_csv(
-            QuotedCsv(self.arrow().OSFile(self.path)),
-            csv.ReadOptions(block_size=_TEXT_BLOCK),
-            convert_options=convert,
-        )
 
+        def parse(block: "pyarrow.Buffer") -> "pyarrow.Table":
+            nonlocal names
+            options = {"block_size": block.size, "column_names": names}
+            table = csv.read_csv(block, csv.ReadOptions(**options), convert_options=convert)
+            if names is None:  # the first block has them; its rows, if any, are skipped
+                skipped = (2**31 - 1) * bool(table.num_rows)
+                named = csv.ReadOptions(**options, skip_rows_after_names=skipped)
+                names = csv.read_csv(block, named).column_names
+            return table
 
-class JsonLinesFile(PyarrowFile):
-    """JSON lines: one part. Types are found from its first block."""
+        return parse
 
-    def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
-        json = self.arrow(".json")
-        schema = None if types is None else as_schema(types)
-        return json.open_json(
-            ShallowJson(self.arrow().OSFile(self.path)),
-            json.ReadOptions(block_size=_TEXT_BLOCK),
-            parse_options=json.ParseOptions(explicit_schema=schema),
-        )
-
-
-class CheckedText(ABC):
-    """A file of text for pyarrow, which checks each block of bytes before it is parsed."""
-
-    def __init__(self, file: "pyarrow.NativeFile"):
-        self._file = file
-        self.left = b""
-        """What the next block goes on with."""
-
-    @property
-    def closed(self) -> bool:
-        """True if the file is closed."""
-        return self._file.closed
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def read(self, size: int) -> bytes:
-        """The next bytes.
-
-        Raises:
-            ValueError: they are refused.
-        """
-        block = self._file.read(size)
-        self.check(block, is_last=len(block) < size)
-        return block
-
-    @abstractmethod
-    def check(self, block: bytes, *, is_last: bool) -> None:
-        """Raises if the text up to the end of this block is refused."""
-
-
-class QuotedCsv(CheckedText):
-    """CSV whose quotes are closed. One that is not would take the rows below it into its value."""
-
-    def check(self, block: bytes, *, is_last: bool) -> None:
-        text = self.left + block
-        end = len(text) if is_last else max(map(text.rfind, (b"\n", b"\r"))) + 1
-        self.left, rows = text[end:], text[:end]
+    @staticmethod
+    def whole_rows(text: bytes, *, is_last: bool) -> int:
+        end = len(text) if is_last else _last_break(text, len(text))
+        rows = text[:end]
         # Almost always, each row has an even number of quotes. That is faster to see.
         if b'"' not in rows or b'"' not in rows.translate(None, _NO_QUOTES).replace(b'""', b""):
-            return
+            return end
         for value in _QUOTED.finditer(rows):
             # pyarrow appends what follows the closing quote. After a line break, that was likely
             # the opening quote of another row.
-            breaks, after = b"\n" in value[0] or b"\r" in value[0], rows[value.end() :][:1]
-            if not value[1] or (breaks and after not in (b"", b",", b"\n", b"\r")):
-                start = max(rows.rfind(mark, 0, value.start() + 1) for mark in (b"\n", b"\r")) + 1
-                row = rows[start:].splitlines()[0][:60].decode("utf-8", "replace")
-                raise ValueError(f"a quote is not closed in the row {row!r}")
+            breaks, after = (
+                b"\n" in value[0] or b"\r" in value[0],
+                rows[value.end() : value.end() + 1],
+            )
+            if breaks and value[1] and after not in (b"", b",", b"\n", b"\r"):
+                raise ValueError(_open_quote(rows[_last_break(rows, value.start()) :]))
+            if not value[1]:
+                start = _last_break(rows, value.start())
+                if is_last:
+                    raise ValueError(_open_quote(rows[start:]))
+                return start  # its value may go on in the next block
+        return end
+
+    @staticmethod
+    def endless(text: bytes) -> str:
+        is_open = any(not value[1] for value in _QUOTED.finditer(text))
+        return _open_quote(text) if is_open else TextFile.endless(text)
 
 
-class ShallowJson(CheckedText):
-    """JSON that does not nest deep."""
+class JsonLinesFile(TextFile):
+    """JSON lines that do not nest deep."""
 
-    def check(self, block: bytes, *, is_last: bool) -> None:
-        text = self.left + block
+    def parser(self, types: Types | None) -> Callable[["pyarrow.Buffer"], "pyarrow.Table"]:
+        json = self.arrow(".json")
+        known = {} if types is None else {"explicit_schema": as_schema(types)}
+        others = "infer" if types is None else "ignore"
+        options = json.ParseOptions(unexpected_field_behavior=others, **known)
+
+        def parse(block: "pyarrow.Buffer") -> "pyarrow.Table":
+            return json.read_json(
+                block, json.ReadOptions(block_size=block.size), parse_options=options
+            )
+
+        return parse
+
+    @staticmethod
+    def whole_rows(text: bytes, *, is_last: bool) -> int:
+        end = len(text) if is_last else _last_break(text, len(text))
+        text = text[:end]
         if b"\\" in text:
-            # An escaped quote ends no string. First the pairs, as a backslash may be escaped too;
-            # one at the end waits for the next block.
+            # An escaped quote ends no string. First the pairs, as a backslash may be escaped too.
             text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-        waiting = text[-1:] if text.endswith(b"\\") else b""
         text = text.translate(None, _NO_BRACKETS).replace(b'""', b"")
-        # The strings with brackets within; a quote that is left opens one that goes on.
-        text, quote, _ = re.sub(rb'"[^"]*"', b"", text).partition(b'"')
+        # The strings with brackets within.
+        text = re.sub(rb'"[^"]*"', b"", text)
         for _ in range(_DEEPEST + 1):
             shorter = text.replace(b"{}", b"").replace(b"[]", b"")
             if len(shorter) == len(text):
                 break
             text = shorter
-        # Pairs are left if they nest deeper. What is open waits for the next block.
+        # Pairs are left if they nest deeper.
         if len(text) > _DEEPEST:
             raise ValueError(f"lists or objects are nested more than {_DEEPEST} deep")
-        self.left = text + quote + waiting
+        return end
+
+
+def _last_break(text: bytes, stop: int) -> int:
+    """The place after the last line break before `stop`; 0 if there is none."""
+    return max(text.rfind(mark, 0, stop) for mark in (b"\n", b"\r")) + 1
+
+
+def _start_of(text: bytes) -> str:
+    """The start of the first row, for an error."""
+    return text.splitlines()[0][:60].decode("utf-8", "replace")
+
+
+def _open_quote(text: bytes) -> str:
+    return f"a quote is not closed in the row {_start_of(text)!r}"
 
 
 _NO_QUOTES = bytes(set(range(256)) - set(b'"\r\n'))

@@ -2,7 +2,7 @@
 
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack
 from io import BytesIO
 from typing import IO
@@ -32,7 +32,7 @@ class NpzFile(TableFile):
         key, most = key_of(self.path), max(rows, default=0)
         return columns, [Part(self.file, 0, 1, key, most, counted=len(rows) == 1, start=0)]
 
-    def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
+    def read(self, part: Part, types: Types, rows: int) -> Generator[dict[str, Column], None, None]:
         with zipfile.ZipFile(self.path) as archive, ExitStack() as members:
             opened = {name: archive.open(f"{name}.npy") for name in types}
             columns = {

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -74,41 +75,43 @@ def paired_batches(
     read: Counter[str] = Counter()
     excluded: Counter[str] = Counter()
 
-    def side(place: int) -> Iterator[Outputs]:
+    def side(place: int) -> Generator[Outputs, None, None]:
         model = MODELS[place]
         for part in pair.sides[place]:
             start = pair.start + read[model]
-            for batch in batches(part, feeds[place], types[place], rows, INDEX):
-                read[model] += batch.rows + sum(batch.excluded.values())
-                excluded.update({f"{model}:{name}": n for name, n in batch.excluded.items()})
-                if batch.rows:
-                    # The ids of a file count its rows from its key. Counted from the start of the
-                    # pair, the rows of both models have the same ids.
-                    ids = batch.outputs[INDEX].astype(np.int64)
-                    yield batch.outputs | {INDEX: (ids - part.key) % 2**32 + start}
+            with closing(batches(part, feeds[place], types[place], rows, INDEX)) as found:
+                for batch in found:
+                    read[model] += batch.rows + sum(batch.excluded.values())
+                    excluded.update({f"{model}:{name}": n for name, n in batch.excluded.items()})
+                    if batch.rows:
+                        # The ids of a file count its rows from its key. Counted from the start of
+                        # the pair, the rows of both models have the same ids.
+                        ids = batch.outputs[INDEX].astype(np.int64)
+                        yield batch.outputs | {INDEX: (ids - part.key) % 2**32 + start}
 
     def named(place: int) -> str:
         return (pair.sides[place] or pair.sides[1 - place])[0].path
 
-    streams = side(0), side(1)
-    held = [next(stream, None) for stream in streams]
-    while held[0] and held[1]:
-        ids = [x[INDEX] for x in held if x]
-        # Up to `end` both models are read. A row that one of them lacks there had no value, and is
-        # left out of both; rows after `end` wait for the next batch of the other model.
-        end = min(x[-1] for x in ids)
-        stops = [int(np.searchsorted(x, end, "right")) for x in ids]
-        below = (x[:stop] for x, stop in zip(ids, stops, strict=True))
-        _, left, right = np.intersect1d(*below, assume_unique=True, return_indices=True)
-        if left.size:
-            yield _together(taken(held[0], left), taken(held[1], right), feeds[0], named)
-        for place, stop in enumerate(stops):
-            more = stop < len(ids[place])
-            rest = taken(held[place] or {}, slice(stop, None)) if more else None
-            held[place] = rest or next(streams[place], None)
-    for stream in streams:  # counts the rows that are left
-        for _ in stream:
-            pass
+    with closing(side(0)) as a, closing(side(1)) as b:
+        streams = a, b
+        held = [next(stream, None) for stream in streams]
+        while held[0] and held[1]:
+            ids = [x[INDEX] for x in held if x]
+            # Up to `end` both models are read. A row that one of them lacks there had no value, and
+            # is left out of both; rows after `end` wait for the next batch of the other model.
+            end = min(x[-1] for x in ids)
+            stops = [int(np.searchsorted(x, end, "right")) for x in ids]
+            below = (x[:stop] for x, stop in zip(ids, stops, strict=True))
+            _, left, right = np.intersect1d(*below, assume_unique=True, return_indices=True)
+            if left.size:
+                yield _together(taken(held[0], left), taken(held[1], right), feeds[0], named)
+            for place, stop in enumerate(stops):
+                more = stop < len(ids[place])
+                rest = taken(held[place] or {}, slice(stop, None)) if more else None
+                held[place] = rest or next(streams[place], None)
+        for stream in streams:  # counts the rows that are left
+            for _ in stream:
+                pass
     if read["a"] != read["b"]:
         a, b = (pair.start + read[model] for model in MODELS)
         raise MetricInputError(

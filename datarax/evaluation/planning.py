@@ -4,7 +4,8 @@ The columns, the first rows and the distinct values give the sizes, the classes 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -72,10 +73,11 @@ class Files:
         """
         excluded: Counter[str] = Counter()
         for part in self.parts:
-            for batch in batches(part, self.feeds, self.types, _FIRST_ROWS):
-                if batch.rows:
-                    return batch.outputs
-                excluded.update(batch.excluded)
+            with closing(batches(part, self.feeds, self.types, _FIRST_ROWS)) as found:
+                for batch in found:
+                    if batch.rows:
+                        return batch.outputs
+                    excluded.update(batch.excluded)
         if excluded:
             name, rows = excluded.most_common(1)[0]
             raise MetricInputError(
@@ -91,14 +93,15 @@ class Files:
         """
         counts: dict[str, Counter[Value]] = {output: Counter() for output in outputs}
         # All columns in one pass: files may be large, and on a slow disk.
-        for _, batch in self._read(outputs):
-            for output in outputs:
-                counts[output].update(map(known, _flat(batch.outputs[output])))
-                if len(counts[output]) > MOST_VALUES:
-                    raise MetricInputError(
-                        f"the column {self.names[output][0]!r} has more than {MOST_VALUES:,} "
-                        f"distinct values: is it the right one?"
-                    )
+        with closing(self._read(outputs)) as read:
+            for _, batch in read:
+                for output in outputs:
+                    counts[output].update(map(known, _flat(batch.outputs[output])))
+                    if len(counts[output]) > MOST_VALUES:
+                        raise MetricInputError(
+                            f"the column {self.names[output][0]!r} has more than {MOST_VALUES:,} "
+                            f"distinct values: is it the right one?"
+                        )
         return counts
 
     def check_queries(self, query: str) -> None:
@@ -107,32 +110,34 @@ class Files:
         Raises:
             MetricInputError: the rows of a query do not follow each other, or are in two files.
         """
-        rows = (
-            (part.path, value)
-            for part, batch in self._read([query])
-            for value in batch.outputs[query]
-            if value is not None  # such rows are left out
-        )
         # Only the ids are kept: there are many fewer queries than rows.
         seen: set[Value] = set()
-        # A query that goes on in the next file is refused: files are folded apart.
-        for (path, value), _ in groupby(rows):
-            if value in seen:
-                raise MetricInputError(
-                    f"{path}: the rows of the query {value!r} do not follow each other; sort "
-                    f"the rows by the column {self.names[query][0]!r}, in one file"
-                )
-            seen.add(value)
+        with closing(self._read([query])) as read:
+            rows = (
+                (part.path, value)
+                for part, batch in read
+                for value in batch.outputs[query]
+                if value is not None  # such rows are left out
+            )
+            # A query that goes on in the next file is refused: files are folded apart.
+            for (path, value), _ in groupby(rows):
+                if value in seen:
+                    raise MetricInputError(
+                        f"{path}: the rows of the query {value!r} do not follow each other; sort "
+                        f"the rows by the column {self.names[query][0]!r}, in one file"
+                    )
+                seen.add(value)
 
-    def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, TableBatch]]:
+    def _read(self, outputs: Sequence[str]) -> Generator[tuple[Part, TableBatch], None, None]:
         names: Mapping[str, Names] = {output: self.names[output] for output in outputs}
         # Optional, so that rows without a value are counted too: None may be a slice.
         some = replace(self.columns, names=names, optional=tuple(outputs))
         feeds, types = feeds_as_they_are(some, self.tables)
         for part in self.parts:
-            for batch in batches(part, feeds, types, _ROWS):
-                if batch.rows:
-                    yield part, batch
+            with closing(batches(part, feeds, types, _ROWS)) as found:
+                for batch in found:
+                    if batch.rows:
+                        yield part, batch
 
 
 def planned(

@@ -1,6 +1,7 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -55,8 +56,12 @@ def batches(
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
-    with unchanged(part.file), reading(part.path):
-        for table in open_table(part.file).read(part, types, rows or READ_ROWS):
+    with (
+        unchanged(part.file),
+        reading(part.path),
+        closing(open_table(part.file).read(part, types, rows or READ_ROWS)) as tables,
+    ):
+        for table in tables:
             size = len(next(iter(table.values())))
             # By the place in the file, before rows are left out: the same for any batch size.
             ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
@@ -90,20 +95,23 @@ def batches(
         yield TableBatch(joined(held) if held else {}, count, excluded)
 
 
-def whole_queries(found: Iterable[TableBatch], together: str) -> Generator[TableBatch, None, None]:
+def whole_queries(
+    read: Generator[TableBatch, None, None], together: str
+) -> Generator[TableBatch, None, None]:
     """The same rows in batches that never split the rows of one query, which follow each other.
 
     The documents of a query are ranked together.
     """
     held: Outputs = {}
-    for batch in found:
-        rows = joined([held, batch.outputs]) if held and batch.rows else batch.outputs or held
-        ids = np.asarray(rows.get(together, ()))
-        # The last query may go on in the next batch: its rows are held back.
-        others = np.flatnonzero(ids != ids[-1]) if len(ids) else ids
-        start = int(others[-1]) + 1 if others.size else 0
-        held = taken(rows, slice(start, None))
-        yield TableBatch(taken(rows, slice(0, start)), start, batch.excluded)
+    with closing(read) as found:
+        for batch in found:
+            rows = joined([held, batch.outputs]) if held and batch.rows else batch.outputs or held
+            ids = np.asarray(rows.get(together, ()))
+            # The last query may go on in the next batch: its rows are held back.
+            others = np.flatnonzero(ids != ids[-1]) if len(ids) else ids
+            start = int(others[-1]) + 1 if others.size else 0
+            held = taken(rows, slice(start, None))
+            yield TableBatch(taken(rows, slice(0, start)), start, batch.excluded)
     if held:
         yield TableBatch(held, len(held[together]), {})
 

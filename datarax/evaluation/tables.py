@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -136,10 +136,11 @@ class TableFile(ABC):
         """The names and types of its columns, and its parts."""
 
     @abstractmethod
-    def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
+    def read(self, part: Part, types: Types, rows: int) -> Generator[dict[str, Column], None, None]:
         """The columns of `types`, as arrays of Arrow or NumPy, of up to `rows` rows at a time.
 
-        Errors are those of the format: call it within `reading`.
+        Errors are those of the format: call it within `reading`. Closing the generator closes the
+        file.
         """
 
 

@@ -72,17 +72,15 @@ def test_json_that_is_nested_deep(tmp_path):
     assert rows(path) == 2
 
 
-def test_brackets_in_strings_are_no_nesting(tmp_path):
-    """However the blocks cut strings and escapes; the text is the same."""
+def test_brackets_in_strings_are_no_nesting(tmp_path, monkeypatch):
+    """In blocks of any size."""
     path = tmp_path / "a.jsonl"
     line = '{"x": [1, 2], "é\\\\": "[[{{", "b": "\\\\\\"", "c": {"d": "\\"]\\\\"}}\n'
     path.write_text(line * 300)
-    for size in (1, 2, 3, 7, 64, 10**6):
-        file = arrow_files.ShallowJson(pa.OSFile(str(path)))
-        read = b"".join(iter(lambda size=size, file=file: file.read(size), b""))
-        assert file.left == b""
-        assert read == path.read_bytes()
-    assert len(tables_of(path)[0].types) == 4
+    for size in (70, 100, 1000, 10**6):
+        monkeypatch.setattr(arrow_files, "_TEXT_BLOCK", size)
+        assert rows(path) == 300
+        assert len(tables_of(path)[0].types) == 4
     path.write_text('{"x": 1, "s": "' + "[" * 500 + '"}\n')
     assert rows(path) == 1
 
@@ -145,6 +143,19 @@ def test_quotes_at_the_edges_of_blocks(tmp_path, monkeypatch):
         for rest in (changed, [*changed[: place + 1], *(f"{i},b\n" for i in range(40 - place))]):
             path.write_text("x,y\n" + "".join(rest))
             assert "a quote is not closed in the row" in refused(path)
+
+
+def test_quoted_line_breaks_at_the_edges_of_blocks(tmp_path, monkeypatch):
+    """A block ends between two rows, also where the rows are in several lines."""
+    path = tmp_path / "a.csv"
+    for end in ("\n", "\r\n"):
+        lines = [f'{i},"some{end}text, ""{i}""{end}"{end}' for i in range(40)]
+        path.write_bytes(f"x,y{end}{''.join(lines)}".encode())
+        for size in (40, 41, 47, 64, 100):
+            monkeypatch.setattr(arrow_files, "_TEXT_BLOCK", size)
+            assert rows(path) == 40
+    path.write_text(f"x,y\n1,{'a' * 300}\n")
+    assert "a row is longer than 100 bytes" in refused(path)
 
 
 def test_links_to_one_file_are_read_once(tmp_path):
