@@ -61,7 +61,7 @@ def _is_on_host(x: object) -> bool:
         return x.is_on_host  # type: ignore[attr-defined]
     if isinstance(x, tuple | list):
         parts: Iterable[object] = x
-    elif issubclass(cls, jax.Array | Tracer):
+    elif issubclass(cls, jax.Array | Tracer | jax.ShapeDtypeStruct):
         _DEVICE.add(cls)
         return False
     elif jax.tree_util.all_leaves([x]):

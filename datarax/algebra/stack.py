@@ -57,6 +57,7 @@ class Stack(NeedsMaxima, CountsUpdates, LeafState, kw_only=False):
         size: how many states there are.
     """
 
+    unrestored_fields = ("element",)  # the states are compared themselves
     element: Element
     size: int
 

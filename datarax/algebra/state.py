@@ -16,12 +16,11 @@ import jax
 import numpy as np
 
 from datarax._checks import x64_enabled
-from datarax._errors import DataraxError, MetricInputError, MetricTypeError
+from datarax._errors import DataraxError, MetricInputError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, is_traced, on_host
 from datarax.algebra.device_merge import merge_over_devices
 from datarax.algebra.docstrings import ExplainedArguments
-from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import (
     REQUIRED,
     Config,
@@ -34,6 +33,7 @@ from datarax.algebra.fields import (
     shown_fields,
     state,
 )
+from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.pytrees import (
     make_children,
     map_leaf_states,
@@ -45,7 +45,7 @@ from datarax.algebra.state_dicts import Parts, Saveable, check_configuration, re
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.inputs import Splittable
-from datarax.distributed.placement import outside_mesh, placed_like
+from datarax.distributed.placement import device_sets, outside_mesh, placed_like, placed_near
 from datarax.numerics.scaled_double import ScaledDouble
 
 _NOT_VARYING = "elsewhere no array varies over devices, and the metric is used as it is"
@@ -359,14 +359,18 @@ class State(Saveable, Splittable, metaclass=_StateType):
         return is_new or vars(self).get("_is_untouched", False)
 
     @outside_mesh
-    @unless_donated
+    @requiring_arrays
     def merge(self, other: Self) -> Self:
         """The state that results if one state sees the data of both.
+
+        If the two are on different devices, the merge is made on the host, and the result is where
+        this state is.
 
         Raises:
             ConfigurationMismatchError: the two differ in class, configuration or shape; names the
                 field.
             MetricInputError: the arrays of one alone have a leading axis, as out of `vmap`.
+            NotAddressableError: the two are on devices of different processes.
         """
         if isinstance(other, State) and self.leading_axes() != other.leading_axes():
             refuse_leading_axes(self)
@@ -567,7 +571,18 @@ def _merged(a: S, b: S) -> S:
     if is_traced(leaves):
         return a.combine(b)
     if not is_near(leaves):
-        return _combined(a, b)
+        groups = device_sets(leaves)
+        if len(groups) < 2:
+            return _combined(a, b)
+        # On two meshes: merged on the host, and placed where the first one is.
+        if len({frozenset(x.process_index for x in group) for group in groups}) > 1:
+            raise NotAddressableError(
+                f"{type(a).__name__}.merge: the two are on devices of different processes, so not "
+                f"every process holds both; merge them with datarax.merge_processes"
+            )
+        with np.errstate(all="ignore"):
+            merged = fetched(a).combine(fetched(b))
+        return placed_near(a, merged)
     with np.errstate(all="ignore"):
         return fetched(a).combine(fetched(b))
 

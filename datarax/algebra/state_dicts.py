@@ -2,14 +2,14 @@
 
 import re
 import sys
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from datarax._errors import ConfigurationMismatchError
 from datarax._typing import PyTree
-from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import Config
+from datarax.algebra.held_arrays import requiring_arrays
 from datarax.distributed.placement import outside_mesh, placed_like, refuse_different
 
 Parts = dict[str, PyTree]
@@ -29,6 +29,9 @@ class Saveable:
     A part is an array, another `Saveable`, or a pytree of both.
     """
 
+    unrestored_fields: ClassVar[tuple[str, ...]] = ()
+    """The configuration that may differ from that of a saved state, as it is none of the state."""
+
     def described(self) -> tuple[Config, Parts]:
         """The configuration and the parts, each by name: all that is compared and saved."""
         raise TypeError(f"{type(self).__name__} does not define described()")
@@ -38,7 +41,7 @@ class Saveable:
         raise TypeError(f"{type(self).__name__} does not define restored()")
 
     @outside_mesh
-    @unless_donated
+    @requiring_arrays
     def state_dict(self) -> SavedState:
         """A plain nested dict: format version, class, configuration, and NumPy arrays."""
         return {"format": FORMAT, **self.saved()}
@@ -53,15 +56,23 @@ class Saveable:
         }
 
     @outside_mesh
-    def load_state_dict(self, state_dict: SavedState) -> Self:
+    def load_state_dict(self, state_dict: SavedState, *, partial: bool = False) -> Self:
         """A copy of this state that holds the arrays of `state_dict`.
 
         The arrays are where those of this state are: on the host, or on the same devices with the
-        same shardings. On several processes that share the devices, all must call it.
+        same shardings. On several processes that share the devices, all must call it. The names
+        that `from_outputs` gives to outputs stay those of this state.
+
+        Args:
+            state_dict: what `state_dict()` of an equal state gave.
+            partial: whether the members of a `Collection` may differ from those that were saved.
+                Members that both have are loaded, those that only this state has start empty, and
+                others are left out.
 
         Raises:
             ConfigurationMismatchError: `state_dict` has another format, class, configuration,
-                shape or dtype; names the field. This state stays unchanged.
+                shape or dtype; names the field. Or, with `partial`, no member of a collection is
+                in both. This state stays unchanged.
             NotAddressableError: the state is on devices of several processes, which pass different
                 arrays.
         """
@@ -73,9 +84,24 @@ class Saveable:
                 f"{where}: the saved state has format {found!r}, and this version of datarax reads "
                 f"format {FORMAT}; load it with the version that wrote it"
             )
+        if partial:
+            state_dict = self.emptied().completed(state_dict)
         loaded = self.loaded(state_dict, where)
         refuse_different(state_dict["state"], self, where)
         return loaded
+
+    def emptied(self) -> Self:
+        """The empty state of the same configuration."""
+        raise TypeError(f"{type(self).__name__} does not define emptied()")
+
+    def completed(self, saved: PyTree) -> PyTree:
+        """A dict from `saved()` with the members of this state in each collection.
+
+        Members that it lacks are those of this state, which is empty.
+        """
+        if not _is_saved(saved):  # loading it raises
+            return saved
+        return saved | {"state": _completed_part(self.described()[1], saved["state"])}
 
     def loaded(self, saved: SavedState, where: str) -> Self:
         """A copy of this state that holds the arrays of `saved`, a dict from `saved()`.
@@ -89,7 +115,7 @@ class Saveable:
             )
         config, parts = self.described()
         here = {name: plain(value) for name, value in config.items()}
-        for name in sorted(here.keys() | saved["config"].keys()):
+        for name in sorted((here.keys() | saved["config"].keys()) - {*self.unrestored_fields}):
             ours, theirs = (each.get(name, "not there") for each in (here, saved["config"]))
             if ours != theirs:
                 raise ConfigurationMismatchError(
@@ -98,12 +124,13 @@ class Saveable:
         return self.restored(_loaded_part(parts, saved["state"], where))
 
 
-def type_name(state: Saveable) -> str:
+def type_name(state: Saveable | type[Saveable]) -> str:
     """The name of the class that is saved. For a class of datarax, it is without the modules.
 
     So a class may move between the modules of the package, and saved states can still be loaded.
     """
-    return _without_modules(f"{type(state).__module__}.{type(state).__qualname__}")
+    cls = state if isinstance(state, type) else type(state)
+    return _without_modules(f"{cls.__module__}.{cls.__qualname__}")
 
 
 def _without_modules(name: str) -> str:
@@ -170,9 +197,22 @@ def _items(value: dict | tuple | list) -> Parts:
     return {str(key): item for key, item in pairs}
 
 
-def _check_is_saved(saved: PyTree, where: str) -> None:
+def _is_saved(saved: PyTree) -> bool:
     whole = isinstance(saved, dict) and {"type", "config", "state"} <= saved.keys()
-    if not (whole and isinstance(saved["config"], dict)):
+    return whole and isinstance(saved["config"], dict)
+
+
+def _completed_part(like: PyTree, saved: PyTree) -> PyTree:
+    if isinstance(like, Saveable):
+        return like.completed(saved)
+    if not isinstance(like, dict | tuple | list) or not isinstance(saved, dict):
+        return saved
+    parts = _items(like)
+    return {key: _completed_part(parts.get(key), part) for key, part in saved.items()}
+
+
+def _check_is_saved(saved: PyTree, where: str) -> None:
+    if not _is_saved(saved):
         keys = f" with {sorted(map(str, saved))}" if isinstance(saved, dict) else ""
         raise ConfigurationMismatchError(
             f"{where}: expected a dict with 'type', 'config' and 'state', as state_dict() gives; "

@@ -72,6 +72,34 @@ def placed_like(like: PyTree, tree: Tree) -> Tree:
     return structure.unflatten([_put(x, y) if _moves(x, y) else y for x, y in pairs])
 
 
+@outside_mesh
+def placed_near(like: PyTree, tree: Tree) -> Tree:
+    """`placed_like`, also for arrays of another structure than that of `like`.
+
+    These are all where the first array of `like` is: replicated over its mesh.
+    """
+    if jax.tree.structure(like) == jax.tree.structure(tree):
+        return placed_like(like, tree)
+    first: PyTree = next(iter(jax.tree.leaves(like)), None)
+
+    def put(x: PyTree) -> PyTree:
+        if not isinstance(first.sharding, NamedSharding):
+            return _put(first, x)
+        mesh: PyTree = first.sharding.mesh
+        return sharded(x, NamedSharding(mesh, full_spec(mesh, x.ndim)))
+
+    return jax.tree.map(lambda x: put(x) if _moves(first, x) else x, tree)
+
+
+def device_sets(leaves: Iterable[PyTree]) -> set[frozenset[PyTree]]:
+    """The sets of devices of the arrays, without arrays that JAX may move.
+
+    A program takes arrays of one set.
+    """
+    arrays = [x for x in leaves if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
+    return {frozenset(x.sharding.device_set) for x in arrays if x.committed}
+
+
 def _moves(like: object, x: object) -> bool:
     on_device = isinstance(like, jax.Array) and not isinstance(like, Tracer)
     return on_device and not isinstance(x, jax.Array)

@@ -105,18 +105,23 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
     ocp.multihost.sync_global_processes("datarax.io.save")
 
 
-def restore(path: str | Path, like: M) -> M:
+def restore(path: str | Path, like: M, *, partial: bool = False) -> M:
     """Reads the metric saved at `path`, with the layout of `like`.
 
     Args:
         path: a folder that `save` has made.
         like: a metric of the same class and configuration; its own state is not used. If it is a
             `per_device` metric, its mesh and number of devices may differ from those of the saved
-            one.
+            one. The outputs that feed a metric (`from_outputs`) are those of `like`. It may be
+            abstract, as out of `jax.eval_shape`: then the arrays are on the host.
+        partial: whether the members of a `Collection` may differ from those of `like`. Members that
+            are in both are restored, those that are only in `like` start empty, and those that are
+            only in the checkpoint are left out.
 
     Raises:
         ConfigurationMismatchError: the saved metric has another class or configuration than
-            `like`; the error names the field.
+            `like`; the error names the field. Or, with `partial`, a collection has no member of
+            `like`.
         CheckpointError: there is no checkpoint, it is incomplete or damaged, or it has another
             format version.
         MetricTypeError: `like` is not a metric.
@@ -149,11 +154,11 @@ def restore(path: str | Path, like: M) -> M:
         empty, size = _filled(_checked(info)[0], None)
         _check_size(size, sizes.get("state"))
         if size > _bytes_of(like):
-            like.load_state_dict(empty)
+            like.load_state_dict(empty, partial=partial)
         with _reading():
             items = ocp.args.Composite(arrays=ocp.args.PyTreeRestore())
             arrays = checkpointer.restore(found, args=items)["arrays"]
-        return unpack(arrays, info, like)
+        return unpack(arrays, info, like, partial=partial)
 
 
 def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
@@ -204,13 +209,14 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
     return {"state": state}, {"format": FORMAT, "metric": tree, "sha256": digest}
 
 
-def unpack(arrays: PyTree, info: object, like: M) -> M:
+def unpack(arrays: PyTree, info: object, like: M, *, partial: bool = False) -> M:
     """The metric from the two results of `pack`, with the layout of `like`.
 
     Args:
         arrays: the dict of arrays that `pack` returned, after saving and restoring.
         info: the description that `pack` returned, after saving and restoring.
         like: as for `restore`.
+        partial: as for `restore`.
 
     Raises:
         ConfigurationMismatchError, CheckpointError, MetricTypeError: as in `restore`.
@@ -234,7 +240,7 @@ def unpack(arrays: PyTree, info: object, like: M) -> M:
         raise CheckpointError(
             "the checkpoint is damaged: the checksum of its state and description is wrong"
         )
-    return like.load_state_dict(filled)
+    return like.load_state_dict(filled, partial=partial)
 
 
 def _checked(info: object) -> tuple[object, object]:
@@ -311,7 +317,7 @@ def _bytes_of(part: PyTree) -> int:
         part = list(part.values())
     if isinstance(part, tuple | list):
         return sum(map(_bytes_of, part))
-    return part.nbytes
+    return math.prod(part.shape) * part.dtype.itemsize  # of shapes, too
 
 
 def _check_size(described: int, stored: int | None) -> None:

@@ -18,13 +18,14 @@ from datarax._errors import (
 )
 from datarax._typing import OnInvalid, PyTree
 from datarax._xp import is_traced, read_on_host, xp
-from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import Config, field
+from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.memo import one_reading
 from datarax.algebra.row_merge import Target
 from datarax.algebra.state import State, refuse_leading_axes
+from datarax.algebra.state_dicts import SavedState, type_name
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import everywhere, mesh_of, outside_mesh
+from datarax.distributed.placement import everywhere, mesh_of, outside_mesh, placed_near
 from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
 from datarax.metrics.given import GivenNumbers, Reader, checked_given
@@ -111,6 +112,10 @@ class Metric(State):
     """True if a row of weight 2 counts as the row twice; False if it is one observation, as in the
     formula of a standard error."""
 
+    unrestored_fields = ("outputs",)
+    finer_statistics: ClassVar[tuple[type[State], ...]] = ()
+    """The statistics of other metrics, with the fields of its own one, from which it can read its
+    value too. In a collection it shares them, and needs no own one."""
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(compiled)
     flat: ClassVar[bool] = True
     reads_in_update: ClassVar[bool] = False
@@ -208,6 +213,7 @@ class Metric(State):
         return [name for name in super().__dir__() if name not in for_wrappers]
 
     @outside_mesh
+    @requiring_arrays
     def invalid_count(self) -> jax.Array:
         """Counts the values or examples that could not be used; 0 without checks."""
         return unusable(self).total
@@ -426,8 +432,35 @@ class Metric(State):
     def over(self, statistic: State) -> Self:
         """The metric over a finer statistic of another metric, if it can read its value from it.
 
-        A collection shares that statistic then. Both are empty. By default the metric as it is.
+        A collection shares that statistic then. Both are empty.
         """
+        ours, finer = self.children().get("statistic"), self.finer_statistics
+        if not isinstance(statistic, finer) or not isinstance(ours, State):
+            return self
+        if isinstance(ours, finer) or any(
+            getattr(ours, name) != getattr(statistic, name) for name in ours.fields
+        ):
+            return self
+        return self.with_parts({"statistic": statistic})
+
+    def loaded(self, saved: SavedState, where: str) -> Self:
+        like = self._over_saved(saved)
+        loaded = super(Metric, like).loaded(saved, where)
+        return loaded if like is self else placed_near(self, loaded)
+
+    def _over_saved(self, saved: PyTree) -> Self:
+        """The empty metric over the statistic that was saved: in a collection, it may share one."""
+        try:
+            kind = saved["state"]["statistic"]["type"]
+        except (TypeError, KeyError):  # loading it raises
+            return self
+        if not self.finer_statistics or kind == type_name(statistic_of(self)):
+            return self
+        given = {name: getattr(self, name) for name, each in self.fields.items() if each.init}
+        own = statistic_of(type(self)(**given))
+        for each in (own, *(cls.from_fields(own) for cls in self.finer_statistics)):
+            if type_name(each) == kind:
+                return self.with_parts({"statistic": each})
         return self
 
     def read_from(self) -> "Metric":
@@ -455,7 +488,7 @@ class Metric(State):
         return self.sync(axis_name)
 
 
-@unless_donated
+@requiring_arrays
 def read(metric: Metric, given: GivenNumbers = ()) -> Reading:
     """The reading of a metric: on the host, outside `jit`, and within a traced function there.
 

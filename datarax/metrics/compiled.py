@@ -8,14 +8,14 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import refuse_wide, x64_enabled
-from datarax._errors import DataraxError, TracedValueError
+from datarax._errors import DataraxError, MetricInputError, TracedValueError
 from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
 from datarax._xp import fetched, is_in_program, is_near, is_traced, xp
-from datarax.algebra.donated import refuse_donated
+from datarax.algebra.held_arrays import require_arrays
 from datarax.algebra.replication import folding
 from datarax.algebra.state import refuse_leading_axes, walk
-from datarax.distributed.placement import outside_mesh
+from datarax.distributed.placement import device_sets, outside_mesh
 from datarax.metrics.call import is_numbers
 from datarax.metrics.routing import naming
 
@@ -65,7 +65,7 @@ def compiled(update: Update) -> Update:
         return update(self, *args, **kwargs)
 
     def run(self: PyTree, *args: object, **kwargs: object) -> PyTree:
-        refuse_donated(self)
+        require_arrays(self)
         if type(self).owns_mesh:
             return outside_mesh(update)(self, *args, **kwargs)
         state = jax.tree.leaves(self)
@@ -128,6 +128,13 @@ class _Program:
         except _NEEDS_VALUES:
             self.as_written = True
             return self.update(metric, *args, **kwargs)
+        except ValueError as error:
+            is_one_set = len(device_sets(jax.tree.leaves((metric, leaves)))) < 2
+            if isinstance(error, DataraxError) or is_one_set:
+                raise
+            if not metric.delegates:
+                _refuse_two_meshes(metric, args, kwargs)
+            return self.update(metric, *args, **kwargs)  # each metric where its own arrays are
         # Shapes and dtypes were checked when the program was traced. Nothing waits for the result.
         if update_context.get().checks == "none":
             return result
@@ -137,6 +144,25 @@ class _Program:
             with naming(name):
                 check(*(given[i] for i in places), *config)
         return result
+
+
+def _refuse_two_meshes(metric: PyTree, args: Args, kwargs: Kwargs) -> None:
+    """Raises the error of an update with arrays of several meshes, which no program takes."""
+    name = type(metric).__name__
+    try:
+        given = metric.update_signature().bind(*args, **kwargs).arguments
+    except TypeError:
+        given = kwargs
+    places = [
+        f"{about} on the devices {sorted(device.id for device in group)}"
+        for about, tree in (("its state", metric), *given.items())
+        for group in device_sets(jax.tree.leaves(tree))
+    ]
+    raise MetricInputError(
+        f"{name}.update: the arrays are on different devices: {'; '.join(dict.fromkeys(places))}. "
+        f"An update needs them on the same: move them with jax.device_put; or make one {name} for "
+        f"each mesh, and merge the two"
+    ) from None
 
 
 @lru_cache(maxsize=1024)

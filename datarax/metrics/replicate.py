@@ -9,7 +9,7 @@ from datarax._checks import kind
 from datarax._errors import MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced
-from datarax.algebra.donated import unless_donated
+from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.state import marked_untouched, walk
 from datarax.distributed.placement import full_spec, is_same_everywhere, outside_mesh, sharded
 from datarax.metrics.base import Metric
@@ -18,7 +18,7 @@ M = TypeVar("M", bound=Metric)
 
 
 @outside_mesh
-@unless_donated
+@requiring_arrays
 def replicate(metric: M, mesh: Mesh) -> M:
     """Places a metric on a mesh: every device holds the whole state.
 

@@ -29,7 +29,7 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import is_addressable
-from datarax.algebra.donated import refuse_donated
+from datarax.algebra.held_arrays import require_arrays
 from datarax.algebra.state_dicts import check_configuration
 from datarax.distributed.barrier import Barrier
 from datarax.distributed.placement import outside_mesh
@@ -485,7 +485,7 @@ class AsyncMetricCollector:
                 f"schedule_collection(metric): expected the metric that holds this window; "
                 f"got {kind(metric)}"
             )
-        refuse_donated(metric)
+        require_arrays(metric)
         # Comparing structures is fast; `check_configuration` then finds the field that differs. A
         # metric may have moved to another mesh; then the processes compare it again.
         if jax.tree.structure(metric) != self._structure:

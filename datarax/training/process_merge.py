@@ -10,7 +10,7 @@ from datarax._checks import kind, timeout_seconds
 from datarax._errors import MetricTypeError, NotAddressableError, TracedValueError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced
-from datarax.algebra.donated import refuse_donated
+from datarax.algebra.held_arrays import require_arrays
 from datarax.distributed.barrier import barrier_of
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric
@@ -104,7 +104,7 @@ def _check_own(metric: Metric, about: str) -> None:
             f"{about}: the values are not known while a function is traced (jit, scan, vmap, "
             f"shard_map). Return the metric, and call merge_processes outside"
         )
-    refuse_donated(metric)
+    require_arrays(metric)
     if not all(map(is_addressable, jax.tree.leaves(metric))):
         raise NotAddressableError(
             f"{about}: the metric is on devices of several processes, so it holds their data "

@@ -12,14 +12,20 @@ import jax
 import numpy as np
 
 from datarax._checks import kind
-from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
+from datarax._errors import (
+    ConfigurationMismatchError,
+    MetricInputError,
+    MetricTypeError,
+    UnknownMetricError,
+)
 from datarax._typing import PyTree, Structure
 from datarax._xp import fetched, is_addressable, is_traced, on_host
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State
+from datarax.algebra.state_dicts import type_name
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import outside_mesh, placed_like
+from datarax.distributed.placement import device_sets, outside_mesh, placed_near
 from datarax.metrics.base import Metric, placed_as, read
 from datarax.metrics.call import is_call
 from datarax.metrics.given import GivenNumbers, Reader
@@ -42,6 +48,7 @@ from datarax.wrappers.member_stacks import (
     vary_alike,
 )
 from datarax.wrappers.shared_statistics import (
+    may_share,
     over_another,
     same_statistic,
     shares_with,
@@ -477,8 +484,14 @@ class Collection(Metric):
 
     def _changed(self, given: Sequence[PyTree], change: Change) -> Self:
         """The collection with each state changed by what it is given; None leaves it as it is."""
-        if on_host(self, given) or not is_traced((self, given)):
-            return self._each_changed(given, change)
+        if on_host(self, given):
+            return self._with_slots(self._states_changed(given, change))
+        if not is_traced((self, given)):
+            slots = self._states_changed(given, change)
+            if len(device_sets(jax.tree.leaves(slots))) < 2:
+                return self._with_slots(slots)
+            # States that are now on different meshes cannot be in one stack.
+            return self._of({each.name: each.filled(slots) for each in self.members})
         parts: list[Metric | Stack] = []
         for part, members in zip(self.parts, self._by_part(given), strict=True):
             if not isinstance(part, Stack):
@@ -489,10 +502,6 @@ class Collection(Metric):
                 slots = self._states_changed(given, change)
                 return self._of({each.name: each.filled(slots) for each in self.members})
         return self._with_parts(parts)
-
-    def _each_changed(self, given: Sequence[PyTree], change: Change, axis: int = 0) -> Self:
-        """As `_changed`, state by state; those of a stack are along this axis."""
-        return self._with_slots(self._states_changed(given, change, axis), axis)
 
     def _states_changed(self, given: Sequence[PyTree], change: Change, axis: int = 0) -> Slots:
         """The states of each part, changed one by one."""
@@ -604,11 +613,30 @@ class Collection(Metric):
         return super(Collection, fetched(self) if known else self).saved()
 
     def loaded(self, saved: dict[str, PyTree], where: str) -> Self:
-        now = jax.tree.leaves(self)
-        loaded = super(Collection, self.emptied()).loaded(saved, where)
-        if jax.tree.structure(loaded) == jax.tree.structure(self):
-            return placed_like(self, loaded)
-        return placed_like([now[0]] * len(jax.tree.leaves(loaded)), loaded)
+        is_one = isinstance(saved, dict) and saved.get("type") == type_name(self)
+        state = saved.get("state") if is_one else None
+        if isinstance(state, dict) and state.keys() != {*self}:
+            raise ConfigurationMismatchError(
+                f"{where}: the saved state holds {sorted(state)}; expected {list(self)}. To keep "
+                f"the members that both have, and to start the others empty, pass partial=True to "
+                f"restore, unpack or load_state_dict"
+            )
+        return placed_near(self, super(Collection, self.emptied()).loaded(saved, where))
+
+    def completed(self, saved: PyTree) -> PyTree:
+        state = saved.get("state") if isinstance(saved, dict) else None
+        if not isinstance(state, dict):  # loading it raises
+            return saved
+        if state.keys().isdisjoint(self):
+            raise ConfigurationMismatchError(
+                f"{type(self).__name__}: the saved state holds {sorted(state)}, and none of "
+                f"{list(self)}; partial=True keeps the members that both have"
+            )
+        members = {
+            name: metric.completed(state[name]) if name in state else metric.saved()
+            for name, metric in self.items()
+        }
+        return saved | {"state": members}
 
     def restored(self, parts: dict[str, PyTree]) -> Self:
         # Members that share a statistic here keep sharing it, unless they were saved with different
@@ -620,19 +648,26 @@ class Collection(Metric):
             for member in reversed(self.members)
             if same_statistic(member.structure, jax.tree.structure(own[member[2:]]))
         }
-        slots: Slots = [[] for _ in self.parts]
-        for first in firsts:
-            slots[first.part].append(leaders[first[2:]])
-        shared = self._with_slots(slots)
-        if all(_all_equal(shared[name], part) for name, part in parts.items()):
-            return shared
-        kept: list[tuple[tuple[int, int], Metric]] = []
-        for member in self.members:
-            part, state = parts[member.name], member[2:]
-            same = (other for i, other in kept if i == state and _all_equal(other, part))
-            metric = member.structure.unflatten(jax.tree.leaves(next(same, part)))
-            parts = parts | {member.name: metric}
-            kept.append((state, metric))
+        # A member may have been saved with another statistic than it has here.
+        if all(
+            isinstance(part := parts[member.name], Collection)
+            or same_statistic(member.structure, jax.tree.structure(part))
+            for member in self.members
+        ):
+            slots: Slots = [[] for _ in self.parts]
+            for first in firsts:
+                slots[first.part].append(leaders[first[2:]])
+            shared = self._with_slots(slots)
+            if all(_all_equal(shared[name], part) for name, part in parts.items()):
+                return shared
+        # A new collection is made, in which members share the statistics that are equal: as they
+        # get the same outputs, these stay equal.
+        kept: list[Metric] = []
+        for name, part in parts.items():
+            same = (each for each in kept if may_share(each, part) and _all_equal(each, part))
+            metric = jax.tree.structure(part).unflatten(jax.tree.leaves(next(same, part)))
+            parts = parts | {name: metric}
+            kept.append(metric)
         return self._of(parts)
 
     def __repr__(self) -> str:

@@ -23,8 +23,8 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import beside, fetched, is_addressable, is_traced, lax, xp
-from datarax.algebra.donated import refuse_donated, unless_donated
 from datarax.algebra.fields import state
+from datarax.algebra.held_arrays import require_arrays, requiring_arrays
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.replication import counted_once
 from datarax.algebra.stack import merge_all
@@ -159,6 +159,7 @@ class PerDevice(Metric):
                 )
         if not names or len(set(names)) < len(names):
             raise MetricInputError(f"per_device: axis_names={names}; expected distinct names")
+        require_arrays(metric)
         self.mesh: Mesh = mesh
         self.axis_names: tuple[str, ...] = names
         if moves:
@@ -212,7 +213,6 @@ class PerDevice(Metric):
                 f"{name}: a metric moves to another mesh outside of traced functions (jit, scan): "
                 f"call per_device between two steps"
             )
-        refuse_donated(self)
         here, there = _processes_of(self.mesh), _processes_of(mesh)
         restored = (
             "restore a checkpoint on the new mesh: datarax.io.restore(path, "
@@ -282,7 +282,7 @@ class PerDevice(Metric):
             raise
 
     @outside_mesh
-    @unless_donated
+    @requiring_arrays
     def sync(self, axis_name: AxisName | None = None) -> Metric:
         """The copies merged into a plain, replicated metric; one collective if they are small."""
         if axis_name is not None:
@@ -291,6 +291,20 @@ class PerDevice(Metric):
                 f"got {axis_name!r}"
             )
         return merge_copies(self)
+
+    def merge(self, other: Self) -> Self:  # type: ignore[override]
+        """The metric as if it had seen the data of both; on the mesh and axes of this one.
+
+        One that has its copies on another mesh moves first, as by `per_device`.
+
+        Raises:
+            ConfigurationMismatchError: the two differ in class or configuration; names the field.
+            MetricTypeError: it is to move while a function is traced.
+        """
+        if isinstance(other, PerDevice):
+            moved: PyTree = per_device(other, self.mesh, self.axis_names)
+            return super().merge(moved)
+        return super().merge(other)
 
     def bounds(self) -> PyTree:
         """The bounds of the metric, as those of `sync()`.
@@ -337,6 +351,7 @@ class PerDevice(Metric):
         return self.merged().reading()
 
     @outside_mesh
+    @requiring_arrays
     def invalid_count(self) -> jax.Array:
         return self.merged().invalid_count()
 
@@ -359,6 +374,9 @@ class PerDevice(Metric):
         outermost = where == type(self).__name__
         loaded = empty.loaded(saved, type(empty).__name__ if outermost else where)
         return self.with_parts({"copies": self._replicate(loaded)})
+
+    def completed(self, saved: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[0], self.copies.emptied()).completed(saved)
 
     # It is pickled as a plain metric, and the ids of the devices of the mesh.
 

@@ -8,9 +8,16 @@ from datarax._typing import Structure
 from datarax.metrics.base import Metric, shares_statistic, statistic_of
 
 
-def _may_share(a: Metric, b: Metric) -> bool:
+def reads_same_outputs(a: Metric, b: Metric) -> bool:
     """True if two metrics read statistics, and take them from the same outputs."""
     return shares_statistic(a) and shares_statistic(b) and a.outputs == b.outputs
+
+
+def may_share(a: Metric, b: Metric) -> bool:
+    """True if two metrics read statistics of one configuration, and of the same outputs."""
+    if not reads_same_outputs(a, b):
+        return False
+    return jax.tree.structure(statistic_of(a)) == jax.tree.structure(statistic_of(b))
 
 
 def shares_with(group: Metric, metric: Metric) -> bool:
@@ -19,18 +26,16 @@ def shares_with(group: Metric, metric: Metric) -> bool:
     Two states are the same if their arrays are the same objects. That holds for fresh statistics
     and for members that share one already. Values are never compared.
     """
-    if not _may_share(group, metric):
+    if not may_share(group, metric):
         return False
     a, b = statistic_of(group), statistic_of(metric)
-    if jax.tree.structure(a) != jax.tree.structure(b):
-        return False
     return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
 def over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
     """An empty metric over the statistic of another empty one that holds more."""
     for other in others:
-        if _may_share(metric, other):
+        if reads_same_outputs(metric, other):
             metric = metric.over(statistic_of(other))
     return metric
 

@@ -123,6 +123,7 @@ class MultiplyingWrapper(Wrapper):
     defines its own constructor, and `_apply` and `reading`.
     """
 
+    unrestored_fields = ("outputs", "routed")
     routed: tuple[tuple[str, str | None], ...] = field(default=(), init=False)
     """The outputs that `from_outputs` names for the arguments of the wrapper itself."""
 

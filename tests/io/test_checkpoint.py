@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax._update_context import in_update
 from datarax.io import pack, restore, save, unpack
-from datarax.metrics import Max, Mean, Sum
+from datarax.metrics import F1, Accuracy, HammingDistance, Max, Mean, Sum
 from datarax.testing.subject import numbers
 from tests.helpers import make_mesh, place, update
 from tests.helpers import x64 as with_x64
@@ -195,6 +195,124 @@ def test_a_buffer_counts_what_did_not_fit_on_any_number_of_devices(tmp_path, rng
             back = jax.block_until_ready(back.update(rows[:16])).results()
         np.testing.assert_array_equal(back["rows"], rows[:5])
         assert back["overflow"] == 64 + 16 - 5
+
+
+# A collection whose members, or the outputs that feed them, have changed.
+
+
+def of_step(rng, **changed):
+    """A collection of an accuracy and a loss, some rows for it, and their results."""
+    step = {
+        "preds": rng.integers(0, 3, 32),
+        "target": rng.integers(0, 3, 32),
+        "loss": rng.random(32).astype(np.float32),
+    }
+    members = {
+        "acc": Accuracy(num_classes=3),
+        "hamming": HammingDistance(num_classes=3),
+        "loss": Mean().from_outputs(values="loss"),
+        "health": datarax.Collection({"most": Max().from_outputs(values="loss")}),
+    }
+    return datarax.Collection({k: m for k, m in (members | changed).items() if m is not None}), step
+
+
+def test_the_names_of_outputs_are_no_state(tmp_path, rng):
+    metrics, step = of_step(rng)
+    seen = metrics.update(**step)
+    save(tmp_path / "a", seen)
+    renamed = metrics.from_outputs(preds="logits").replace(
+        loss=Mean().from_outputs(values="ce", weights=None),
+        acc=Accuracy(num_classes=3).from_outputs(preds="chosen"),  # shares nothing any more
+    )
+    step |= {"logits": step["preds"], "chosen": step["preds"], "ce": step["loss"]}
+    for like in (renamed, spread(renamed, LAYOUTS[1])):
+        back = restore(tmp_path / "a", like)
+        assert_same_results(results(back), results(seen))
+        more = updated(back, step) if like is not renamed else update(back, **step)
+        assert_same_results(results(more), results(update(seen, **step)), 1e-6)
+    # Of the arguments of a wrapper, too.
+    seen = datarax.Sliced(Mean(), 2).update(step["loss"], slices=step["preds"] % 2)
+    like = datarax.Sliced(Mean(), 2).from_outputs(values="ce", slices="of")
+    back = like.load_state_dict(seen.state_dict())
+    assert_same_results(results(back), results(seen))
+    assert [route.output for route in back.routes()][:1] == ["ce"]
+
+
+def test_members_that_are_in_both_are_kept(tmp_path, rng):
+    metrics, step = of_step(rng)
+    seen = metrics.update(**step)
+    save(tmp_path / "a", seen)
+    wide = of_step(
+        rng,
+        f1=F1(num_classes=3),  # whose statistic the accuracy would share
+        loss=None,
+        health=datarax.Collection({"most": Max().from_outputs(values="loss"), "sum": Sum()}),
+    )[0].from_outputs(values="loss")
+    with pytest.raises(datarax.ConfigurationMismatchError, match=r"\['acc', 'f1', .*partial=True"):
+        restore(tmp_path / "a", wide)
+    for like in (wide, spread(wide, LAYOUTS[1])):
+        back = [
+            restore(tmp_path / "a", like, partial=True),
+            unpack(*pack(seen), like, partial=True),
+            like.load_state_dict(seen.state_dict(), partial=True),
+        ]
+        for each in back:
+            found, want = results(each), results(seen)
+            kept = {name: want[name] for name in ("acc", "hamming", "health/most")}
+            assert found == kept | {"f1": pytest.approx(np.nan, nan_ok=True), "health/sum": 0}
+            assert list(each) == ["acc", "f1", "hamming", "health"]
+        more = updated(back[0], step) if like is not wide else update(back[0], **step)
+        new, twice = update(wide, **step), update(seen, **step)
+        want = {name: results(twice)[name] for name in kept}
+        want |= {name: results(new)[name] for name in ("f1", "health/sum")}
+        assert_same_results(results(more), want, 1e-6)
+    # Back again: the accuracy was then saved with the counts by class.
+    again = update(wide, **step)
+    save(tmp_path / "b", again)
+    back = restore(tmp_path / "b", metrics, partial=True)
+    assert results(back)["acc"] == results(again)["acc"]
+    assert np.isnan(results(back)["loss"])
+    # Within a wrapper, whose states are several.
+    inner = datarax.Collection({"a": Mean().from_outputs(values="loss")})
+    sliced = update(datarax.Sliced(inner, 3), loss=step["loss"], slices=step["preds"])
+    like = datarax.Sliced(datarax.Collection({"a": inner["a"], "b": Max()}), 3)
+    back = like.load_state_dict(sliced.state_dict(), partial=True).results()
+    assert all(back[name] == value for name, value in sliced.results().items() if "/a" in name)
+    # What both have must be the same metric, and something must be in both.
+    other = datarax.Collection({"acc": Accuracy(num_classes=4), "more": Mean()})
+    with pytest.raises(datarax.ConfigurationMismatchError, match=r"acc\.num_classes is 3 "):
+        restore(tmp_path / "a", other, partial=True)
+    with pytest.raises(datarax.ConfigurationMismatchError, match="none of \\['more'\\]"):
+        restore(tmp_path / "a", datarax.Collection({"more": Mean()}), partial=True)
+
+
+@pytest.mark.parametrize("kind", [Accuracy, HammingDistance])
+@pytest.mark.parametrize("size", [{}, {"num_classes": 3}, {"num_labels": 3}], ids=str)
+def test_a_member_that_shared_a_finer_statistic_restores_alone(rng, kind, size):
+    shape = (24, 3) if "num_labels" in size else (24,)
+    most = size.get("num_classes", 2)
+    step = {name: rng.integers(0, most, shape) for name in ("preds", "target")}
+    alone, mesh = kind(**size), make_mesh("auto", {"data": 2})
+    member = datarax.Collection({"it": alone, "f1": F1(**size)}).update(**step)["it"]
+    for like in (
+        alone,
+        datarax.replicate(alone, mesh),
+        datarax.per_device(alone, mesh, "data"),
+        datarax.Transformed(alone),
+    ):
+        wrapped = isinstance(like, datarax.Transformed)
+        saved = like.with_parts({"metric": member}) if wrapped else member
+        back = like.load_state_dict(saved.state_dict())
+        assert_same_results(results(back), results(alone.update(**step)))
+        assert type(jax.tree.leaves(back)[0]) is type(jax.tree.leaves(like)[0])
+        assert_same_results(results(back.update(**step)), results(back))
+    # A metric that stands alone there is restored where it shares a statistic.
+    both = datarax.Collection({"it": alone, "f1": F1(**size)})
+    apart = both.replace(it=alone.update(**step)).state_dict()
+    assert both.load_state_dict(apart).results()["it"] == alone.update(**step).results()
+    assert len(jax.tree.leaves(both.load_state_dict(both.state_dict()))) == len(
+        jax.tree.leaves(both)
+    )
 
 
 # Amid the loop.

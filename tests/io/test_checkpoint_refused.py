@@ -52,7 +52,6 @@ OTHERS = {
     ),
     "ddof": (Variance(ddof=1), Variance(), "ddof is 1 in the saved state and 0 here"),
     "policy": (Mean(on_invalid="raise"), Mean(), "on_invalid is 'raise' .* and 'propagate' here"),
-    "outputs": (Mean().from_outputs(values="loss"), Mean(), r"outputs is \[\['values', 'loss'\]\]"),
     "capacity": (Kept(8), Kept(9), "capacity is 8 in the saved state and 9 here"),
     "dtype": (Kept(dtype="float32"), Kept(dtype="float16"), "dtype is 'float32' .* 'float16' here"),
     "function": (Ratio(np.tanh), Ratio(np.sin), r"of is .*tanh.* and .*sin.* here"),

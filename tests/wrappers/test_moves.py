@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import io, per_device
 from datarax.distributed import global_batch
-from datarax.metrics import Accuracy, Max, Mean, Std, Sum
+from datarax.metrics import Accuracy, Max, Mean, MeanSquaredError, Std, Sum
 from datarax.training import StatefulMetric
 from tests import processes
 from tests.helpers import LONG, bits, make_mesh
@@ -248,3 +249,64 @@ def test_it_moves_to_fewer_processes_and_says_what_it_cannot():
     kind, text = said["gone"]
     assert kind == "NotAddressableError"
     assert "the copies on the old mesh cannot be read" in text
+
+
+# Metrics of two meshes, of an actor and of a learner for example.
+
+
+def two_meshes() -> tuple[Mesh, Mesh]:
+    here, there = jax.devices()[:4], jax.devices()[4:]
+    auto, explicit = (AxisType.Auto,), (AxisType.Explicit,)
+    return (
+        jax.make_mesh((4,), ("data",), auto, devices=here),
+        jax.make_mesh((4,), ("rows",), explicit, devices=there),
+    )
+
+
+def on(x: Any, mesh: Mesh) -> jax.Array:
+    return jax.device_put(x, NamedSharding(mesh, P(mesh.axis_names)))
+
+
+def test_metrics_of_two_meshes_merge_where_the_first_is(rng):
+    x, y = (rng.normal(size=16).astype(np.float32) for _ in range(2))
+    for metric in (Std(), datarax.Collection({"a": Mean(), "b": Sum(), "c": Max()})):
+        want = metric.update(values=x).merge(metric.update(values=y)).results()
+        for kind in (
+            datarax.replicate,
+            lambda metric, mesh: per_device(metric, mesh, mesh.axis_names),
+        ):
+            a, b = (
+                kind(metric, mesh).update(values=on(values, mesh))
+                for mesh, values in zip(two_meshes(), (x, y), strict=True)
+            )
+            for one, other in ((a, b), (b, a)):
+                merged = one.merge(other)
+                jax.tree.map(np.testing.assert_allclose, merged.results(), want)
+                # The program of the next step is that of the first metric.
+                assert [leaf.sharding for leaf in jax.tree.leaves(merged)] == [
+                    leaf.sharding for leaf in jax.tree.leaves(one)
+                ]
+    with pytest.raises(datarax.ConfigurationMismatchError, match="Sum"):
+        per_device(Sum(), two_meshes()[0], "data").merge(per_device(Max(), two_meshes()[1], "rows"))
+
+
+def test_a_collection_takes_arrays_of_two_meshes_and_a_metric_does_not(rng):
+    here, there = two_meshes()
+    x, y = (rng.normal(size=16).astype(np.float32) for _ in range(2))
+    given = {"loss": on(x, here), "reward": on(y, there)}
+    loss, reward = (Std().from_outputs(values=name) for name in ("loss", "reward"))
+    inner = datarax.Collection({"reward": reward, "least": Max().from_outputs(values="reward")})
+    both = datarax.Collection({"loss": loss, "reward": reward, "inner": inner})
+    seen = both.update(**given).update(**given)
+    want = both.update(loss=x, reward=y).update(loss=x, reward=y).results()
+    jax.tree.map(np.testing.assert_allclose, seen.results(), want)
+    jax.tree.map(np.testing.assert_allclose, seen.compute(), seen.results())
+    jax.tree.map(np.testing.assert_allclose, seen.merge(both.reset()).results(), want)
+    jax.tree.map(np.testing.assert_allclose, seen.reset().merge(seen).results(), want)
+    say = r"MeanSquaredError.update: .*: preds on the devices \[0, 1, 2, 3\]; target .*device_put"
+    with pytest.raises(datarax.MetricInputError, match=say):
+        MeanSquaredError().update(given["loss"], given["reward"])
+    with pytest.raises(datarax.MetricInputError, match=r"its state on .*; values on .* merge"):
+        Mean().update(given["loss"]).update(given["reward"])
+    with pytest.raises(datarax.MetricInputError, match=r"loss.*Std.update"):
+        both.update(**given).update(loss=given["reward"], reward=given["reward"])

@@ -1,10 +1,9 @@
 """Accuracy, the fraction of correct predictions, and its complement."""
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from datarax._typing import Average, PyTree
 from datarax._xp import xp
-from datarax.algebra.state import State
 from datarax.metrics.classification.count_ratio import Counts, TopKCountMetric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import weighted_mean
@@ -30,6 +29,9 @@ class Accuracy(TopKCountMetric):
 
     value_range = (0.0, 1.0)
     higher_is_better = True
+    # Counts by class also tell how many predictions are right: in a collection, "micro" reads them
+    # and needs no counters of its own.
+    finer_statistics = (ClassCounts,)
     average: Average = "micro"
     """"micro" counts examples, and needs only two counters; "macro" is the mean accuracy of the
     classes (multiclass: the recall of the classes that occur; binary: of both classes); "weighted"
@@ -62,15 +64,6 @@ class Accuracy(TopKCountMetric):
         correct, wrong, _ = self.by_class()
         numerator, total = self.numerator(correct, wrong), correct + wrong
         return (numerator, total) if self.average is None else (numerator.sum(0), total.sum(0))
-
-    def over(self, statistic: State) -> Self:
-        # Counts by class also tell how many predictions are right: in a collection, "micro" reads
-        # them and needs no counters of its own.
-        ours = self.statistic
-        finer = isinstance(ours, MatchCounts) and isinstance(statistic, ClassCounts)
-        if not finer or any(getattr(ours, n) != getattr(statistic, n) for n in ours.fields):
-            return self
-        return self.with_parts({"statistic": statistic})
 
     def numerator(self, correct: DoubleFloat, wrong: DoubleFloat) -> DoubleFloat:
         """The numerator of the ratio: here, the correct predictions."""

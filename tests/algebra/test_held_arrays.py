@@ -1,15 +1,20 @@
-"""A metric that is used again after a step donated it says so, wherever it is used."""
+"""A metric without arrays, donated or abstract, says so wherever it is used."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from datarax import (
     AsyncMetricCollector,
     Collection,
     DonatedStateError,
+    MetricInputError,
+    PerDevice,
     Sliced,
+    io,
     per_device,
+    replicate,
 )
 from datarax.metrics import Max, Mean, Sum
 from datarax.training import StatefulMetric
@@ -69,3 +74,51 @@ def test_a_metric_with_copies_and_one_that_is_wrapped(rng):
     # Another error of a state that is there stays as it is.
     with pytest.raises(ValueError, match="needs the slice"):
         Sliced(Mean(), 2).update(values)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Mean,
+        lambda: Collection({"a": Sum(), "b": Max(), "c": Sum()}),
+        lambda: Sliced(Mean(), 3),
+        lambda: per_device(Mean(), make_mesh("auto", {"data": 8}), "data"),
+    ],
+    ids=("metric", "collection", "wrapper", "per_device"),
+)
+def test_an_abstract_metric_only_says_what_is_restored(tmp_path, rng, make):
+    abstract, mesh = jax.eval_shape(make), make_mesh("auto", {"data": 8})
+    given = {"values": draw(rng, (8,))}
+    if isinstance(abstract, Sliced):
+        given["slices"] = rng.integers(0, 3, 8).astype(np.int32)
+    seen = make().update(**given)
+    uses = [
+        lambda: abstract.update(**given),
+        lambda: abstract.merge(seen),
+        lambda: seen.merge(abstract),
+        abstract.compute,
+        abstract.results,
+        abstract.invalid_count,
+        abstract.state_dict,
+        lambda: io.save(tmp_path / "abstract", abstract),
+        StatefulMetric(abstract).results,
+    ]
+    if not isinstance(abstract, PerDevice):
+        uses.append(lambda: replicate(abstract, mesh))
+        uses.append(lambda: per_device(abstract, mesh, "data"))
+    for use in uses:
+        with pytest.raises(MetricInputError, match=r"^\w+: this metric is abstract"):
+            use()
+    io.save(tmp_path / "seen", seen)
+    want = seen.results()
+    for back in (
+        io.restore(tmp_path / "seen", like=abstract),
+        abstract.load_state_dict(seen.state_dict()),
+        abstract.reset().merge(seen),
+    ):
+        jax.tree.map(np.testing.assert_array_equal, back.results(), want)
+    with AsyncMetricCollector(abstract) as collector:
+        with pytest.raises(MetricInputError, match="is abstract"):
+            collector.schedule_collection(abstract)
+        collector.schedule_collection(seen)
+        jax.tree.map(np.testing.assert_array_equal, collector.collect_results(), want)
