@@ -34,6 +34,7 @@ from datarax.algebra.fields import (
     state,
 )
 from datarax.algebra.held_arrays import requiring_arrays
+from datarax.algebra.lineage import note_reset, without_mark
 from datarax.algebra.pytrees import (
     make_children,
     map_leaf_states,
@@ -217,7 +218,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
     def __getstate__(self) -> Parts:
         self.children()  # of a flat state, they are made
-        return {name: x for name, x in vars(self).items() if name not in ("_aux", *_DERIVED)}
+        return {name: x for name, x in vars(self).items() if name not in _UNSAVED}
 
     def __setstate__(self, attributes: Parts) -> None:
         # For `pickle` and `copy`. The static part is built again in this process.
@@ -346,9 +347,13 @@ class State(Saveable, Splittable, metaclass=_StateType):
         Its arrays are where those of this state are: on the host, or on the same devices with the
         same shardings, so that a compiled step is not compiled again. This state may be donated.
         """
+        traced = is_traced(self)
+        note_reset(self, traced)
         empty = self.emptied()
         placed = empty if self.is_on_host else placed_like(self, empty)
-        return empty if placed is empty else marked_untouched(placed)
+        without_mark(placed)
+        is_new = placed is not empty or (self.owns_mesh and not traced)
+        return marked_untouched(placed) if is_new else empty
 
     @property
     def is_untouched(self) -> bool:
@@ -458,7 +463,9 @@ class State(Saveable, Splittable, metaclass=_StateType):
         return {name: getattr(self, name) for name, _ in self._aux[1]}, self.children()
 
     def restored(self, parts: Parts) -> Self:
-        return self.with_parts(parts)
+        restored = self.with_parts(parts)
+        without_mark(restored)
+        return restored
 
     def _over_children(self, function: Callable[..., Any], *others: Self) -> Self:
         """A copy in which `function` of each child, and of its likes in `others`, replaces it."""
@@ -496,7 +503,8 @@ class _Nan(enum.Enum):
 
 
 _DERIVED = ("_arrays", "_on_host", "_is_untouched", "_apart")
-_OWN = ("_children", "_aux", *_DERIVED)
+_UNSAVED = ("_aux", "_mark", *_DERIVED)
+_OWN = ("_children", *_UNSAVED)
 
 
 def _seal(self: S) -> S:

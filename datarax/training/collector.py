@@ -5,7 +5,6 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
@@ -30,6 +29,7 @@ from datarax._errors import (
 from datarax._typing import PyTree
 from datarax._xp import is_addressable
 from datarax.algebra.held_arrays import require_arrays
+from datarax.algebra.lineage import Source, find_mark, set_mark
 from datarax.algebra.state_dicts import check_configuration
 from datarax.distributed.barrier import Barrier
 from datarax.distributed.placement import outside_mesh
@@ -185,9 +185,8 @@ class AsyncMetricCollector:
         self._windows: deque[_Window] = deque()
         self._finished: deque[_Window | _Written] = deque()
         self._count = 0
-        # The last window and its arrays, which must not be kept alive; None for NumPy arrays.
-        self._last_metric: weakref.ref[Metric] | None = None
-        self._last: list[weakref.ref[jax.Array] | None] = []
+        # Marks the metrics of the windows, which must not be updated and scheduled again.
+        self._source = Source()
         self._barrier: Barrier | None = None
 
     # Binding and unbinding.
@@ -288,9 +287,9 @@ class AsyncMetricCollector:
             The empty metric in the same layout; `None` for a `StatefulMetric`.
 
         Raises:
-            MetricInputError: the metric is the one of the last call, not the one that it returned.
-                If the metric was updated in between, this cannot be detected. Or an argument that a
-                metric reads is not given, or one is given that none reads.
+            MetricInputError: the metric still holds the data of an earlier window, because the loop
+                did not take the metric that this method returned. Or an argument that a metric
+                reads is not given, or one is given that none reads.
             DonatedStateError: a step donated the arrays of the metric.
             CollectorStateError: the collector is not bound; or there is no writer, and 10,000
                 finished windows wait to be read.
@@ -329,15 +328,14 @@ class AsyncMetricCollector:
         with self._lock:
             self._windows.append(window)
         self._count += 1
-        leaves = jax.tree.leaves(current)
-        self._last_metric = weakref.ref(current)
-        self._last = [weakref.ref(leaf) if isinstance(leaf, jax.Array) else None for leaf in leaves]
         if over_cpus and self._barrier is not None:
             # All processes have arrived, so the window finishes soon. Waiting for it here means
             # that a process that dies later cannot leave the others inside this collective.
             with contextlib.suppress(MetricTimeoutError):
                 window.wait(self._timeout)
         if self._stateful is None:
+            if not current.is_untouched:
+                set_mark(current, self._source, name)
             return empty
         self._stateful.state.set_value(empty)
         return None
@@ -493,18 +491,11 @@ class AsyncMetricCollector:
             check_configuration(_without_devices(self._like), _without_devices(like), "collect")
             self._like, self._structure = like, jax.tree.structure(like)
             self._agreed = False
-        # A metric that was reset holds none of the arrays that `_last` refers to.
-        is_last = self._last_metric is not None and self._last_metric() is metric
-        if (is_last and not metric.is_untouched) or (
-            any(self._last)
-            and all(
-                old() is leaf if old else not isinstance(leaf, jax.Array)
-                for old, leaf in zip(self._last, jax.tree.leaves(metric), strict=True)
-            )
-        ):
+        if mark := find_mark(metric, self._source):
             raise MetricInputError(
-                "schedule_collection(metric): this is the metric of the last window again; go on "
-                "with the one that is returned: metric = collector.schedule_collection(metric)"
+                f"schedule_collection(metric): this metric still holds the data of {mark.name}, "
+                f"which would count twice; go on with the metric that is returned: "
+                f"metric = collector.schedule_collection(metric)"
             )
         return metric
 

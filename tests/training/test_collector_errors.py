@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import datarax
-from datarax.metrics import Accuracy, Mean
+from datarax.metrics import Accuracy, Max, Mean, Sum
 from datarax.training import StatefulMetric
 from tests import processes
+from tests.helpers import make_mesh
 from tests.training.loops import LAYOUTS, busy, made, scheduled, value_of
 
 
@@ -211,20 +212,96 @@ def test_arguments_are_checked(arguments, options, message):
         datarax.AsyncMetricCollector(*arguments, **options)
 
 
-@pytest.mark.parametrize("wrap", [jax.jit, lambda step: step], ids=["jit", "eager"])
-def test_the_metric_of_the_last_window_again(wrap):
-    # An update outside `jit` leaves arrays that it does not change as NumPy arrays.
-    step = wrap(lambda metric, x: metric.update(x))
-    metric = step(Mean(), 1.0)
-    with datarax.AsyncMetricCollector(metric) as collector:
-        collector.schedule_collection(metric)
-        with pytest.raises(datarax.MetricInputError, match="go on with the one that is returned"):
-            collector.schedule_collection(metric)
-        # What is returned may be scheduled without an update, and so may any other metric.
-        metric = collector.schedule_collection(step(metric, 2.0))
-        collector.schedule_collection(collector.schedule_collection(metric))
-        for _ in range(2):
-            collector.schedule_collection(Mean())
-        collector.schedule_collection(step(metric, 3.0))
-    results = [value for _, value in collector.ready()]
-    np.testing.assert_equal(results, [1.0, 1.5, *[np.nan] * 4, 3.0])
+PLACES = {
+    "host": lambda: Mean(),
+    "devices": lambda: datarax.replicate(Mean(), make_mesh("auto", {"data": 8})),
+    "per_device": lambda: made("per_device", Mean()),
+    "collection": lambda: datarax.Collection({"a": Mean(), "b": Sum(), "c": Max()}),
+    "wrapper": lambda: datarax.Sliced(Mean(), 2),
+}
+
+
+def steps(place):
+    """A step on the host, if there is one, a compiled one, and one that donates."""
+
+    def step(metric, values):
+        slices = {"slices": jnp.arange(8) % 2} if isinstance(metric, datarax.Sliced) else {}
+        return metric.update(values=values, **slices)
+
+    return [step, jax.jit(step), jax.jit(step, donate_argnums=0)]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_loop_that_drops_the_returned_metric_is_told_what_to_write(rng, place):
+    def run(step, go_on, *, windows=3, updates=2):
+        """The results of windows of a loop, where `go_on(old, returned)` is the next metric."""
+        metric = step(jax.tree.map(jnp.array, PLACES[place]()), values)  # compiled before
+        metric = metric.reset()
+        with datarax.AsyncMetricCollector(metric, max_in_flight=windows) as collector:
+            for window in range(windows):
+                for _ in range(updates):
+                    metric = step(metric, values)
+                returned = collector.schedule_collection(metric, step=window)
+                metric = go_on(metric, returned)
+        return [results for _, results in collector.ready()]
+
+    values = rng.normal(size=8).astype(np.float32)
+    for step in steps(place):
+        right = run(step, lambda old, returned: returned)
+        for window in right:
+            jax.tree.map(np.testing.assert_array_equal, window, right[0])
+        # The metric that is returned need not be taken, if the loop makes an empty one itself.
+        for go_on in (
+            lambda old, returned: old.reset(),
+            lambda old, returned: jax.tree.map(jnp.array, PLACES[place]()),
+            lambda old, returned: returned.load_state_dict(returned.state_dict()),
+        ):
+            jax.tree.map(np.testing.assert_array_equal, run(step, go_on), right)
+        # Reading the old metric, and merging it into another one, use it no more.
+        read = []
+
+        def reads(old, returned, read=read):
+            if not any(x.is_deleted() for x in jax.tree.leaves(old) if isinstance(x, jax.Array)):
+                read.append(old.results())
+                read.append(jax.device_get(old).merge(jax.device_get(old)))
+                read.append(old.state_dict())
+            return returned
+
+        jax.tree.map(np.testing.assert_array_equal, run(step, reads), right)
+        assert read
+        with pytest.raises(
+            datarax.MetricInputError,
+            match=r"data of window 0 \(step 0\), .* metric = collector.schedule_collection\(",
+        ):
+            run(step, lambda old, returned: old)
+        # The last one may be dropped, and windows without data hold nothing that counts twice.
+        assert len(run(step, lambda old, returned: old, windows=1)) == 1
+        assert len(run(step, lambda old, returned: old, updates=0)) == 3
+
+
+def test_another_collector_may_read_the_same_metric():
+    metric = Mean()
+    with (
+        datarax.AsyncMetricCollector(metric) as one,
+        datarax.AsyncMetricCollector(metric) as other,
+    ):
+        for x in (1.0, 3.0):
+            metric = metric.update(x)
+            one.schedule_collection(metric)  # the other one resets it
+            metric = other.schedule_collection(metric)
+    for collector in (one, other):
+        assert [value for _, value in collector.ready()] == [1.0, 3.0]
+
+
+def test_a_program_that_resets_the_metric_itself_is_right():
+    class Own(Mean):
+        """A class that no other program resets."""
+
+    step = jax.jit(lambda m, x, first: jax.lax.cond(first, m.reset, lambda: m).update(x))
+    metric = Own()
+    with datarax.AsyncMetricCollector(metric, max_in_flight=3) as collector:
+        for number in range(6):
+            metric = step(metric, float(number), number % 2 == 0)
+            if number % 2:
+                collector.schedule_collection(metric)
+    assert [value for _, value in collector.ready()] == [0.5, 2.5, 4.5]

@@ -482,9 +482,6 @@ def test_merge(rng):
     check(computed(jax.block_until_ready(merged)), joined(one, two), *FEW)
     with pytest.raises(ConfigurationMismatchError, match="a PerDevice in one and a Collection"):
         fresh.merge(twenty(*FEW))
-    other = per_device(twenty(*FEW), make_mesh(kind, TWO), "data")
-    with pytest.raises(ConfigurationMismatchError, match=r"PerDevice\.(axis_names|mesh)"):
-        fresh.merge(other)
     mean = [per_device(Accuracy(threshold=t), mesh, "data") for t in (0.3, 0.7)]
     with pytest.raises(ConfigurationMismatchError, match=r"threshold is 0.3 in one and 0.7 in the"):
         mean[0].merge(mean[1])

@@ -1,0 +1,80 @@
+"""Which states were made of one that a collector has read, so that its data does not count twice.
+
+A state that is read gets a mark. Each state that is made of it has the mark too, until `reset`: a
+changed copy takes over the attributes, and of a compiled step, which takes and gives only arrays,
+the state that is flattened last before the result is unflattened is the one that it is made of.
+"""
+
+import threading
+from collections.abc import Hashable
+from typing import NamedTuple
+
+
+class Source:
+    """An object that reads states, such as a collector."""
+
+    is_reset_by_user = False
+    """True if a state was reset after it was read, without using what the reader returned."""
+
+
+class Mark(NamedTuple):
+    """The mark of a state that was read, and of those that are made of it."""
+
+    source: Source
+    name: str
+    """The name of what was read, for an error."""
+
+
+class _Flattened(threading.local):
+    """The marks of the states that this thread has flattened last, by their static parts."""
+
+    def __init__(self) -> None:
+        self.marks: dict[Hashable, Mark] = {}
+
+
+_flattened = _Flattened()
+_reset_in_programs: set[Hashable] = set()
+"""The static parts of states that some program resets itself: its calls cannot be seen."""
+
+
+def set_mark(state: object, source: Source, name: str) -> None:
+    """Marks a state as read."""
+    vars(state)["_mark"] = Mark(source, name)
+    _flattened.marks.clear()
+
+
+def find_mark(state: object, source: Source) -> Mark | None:
+    """The mark by which a state was made of one that `source` has read, and not reset since."""
+    mark: Mark | None = vars(state).get("_mark")
+    if mark is None or mark.source is not source or source.is_reset_by_user:
+        return None
+    return None if vars(state)["_aux"] in _reset_in_programs else mark
+
+
+def note_reset(state: object, is_traced: bool) -> None:
+    """Notes that a state is reset, which then is not used with the data that it holds."""
+    mark: Mark | None = vars(state).get("_mark")
+    if mark is not None:
+        mark.source.is_reset_by_user = True
+    if is_traced:
+        _reset_in_programs.add(vars(state)["_aux"])
+
+
+def without_mark(state: object) -> None:
+    """Removes the mark of a state that has other data."""
+    vars(state).pop("_mark", None)
+
+
+def note_flattened(state: object, form: Hashable) -> None:
+    """Notes that a state is flattened, whose static part is `form`."""
+    mark, marks = vars(state).get("_mark"), _flattened.marks
+    if mark is not None:
+        marks[form] = mark
+    elif marks:
+        marks.pop(form, None)
+
+
+def note_unflattened(state: object, form: Hashable) -> None:
+    """Marks a state that is unflattened after one of its form that has a mark."""
+    if (marks := _flattened.marks) and (mark := marks.get(form)) is not None:
+        vars(state)["_mark"] = mark
