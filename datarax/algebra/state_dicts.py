@@ -19,7 +19,7 @@ SavedState = dict[str, PyTree]
 Plain = bool | int | float | str | list | None
 """What JSON can hold of a configuration."""
 
-FORMAT = 4
+FORMAT = 5
 """The version of the layout of `state_dict()`, and of what the arrays of a state mean."""
 
 

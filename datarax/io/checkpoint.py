@@ -23,7 +23,7 @@ from datarax.algebra.state_dicts import Saveable
 from datarax.distributed.placement import is_same_everywhere
 from datarax.metrics.base import Metric
 
-FORMAT = 4
+FORMAT = 5
 """The version of the layout that `pack` writes, and of what the arrays of a state mean. `unpack`
 reads no other version."""
 _KEYS = {"format", "metric", "sha256"}

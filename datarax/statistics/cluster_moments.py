@@ -15,7 +15,14 @@ from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import power_of_two
 from datarax.statistics.batches import in_range, rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
-from datarax.statistics.moments import DIGITS, CentralMoments, in_unit_of_greatest, unit_exponent
+from datarax.statistics.moments import (
+    DIGITS,
+    CentralMoments,
+    LongMean,
+    has_many_digits,
+    in_unit_of_greatest,
+    unit_exponent,
+)
 from datarax.statistics.scatter_counts import scatter_sum
 
 
@@ -69,6 +76,7 @@ class ClusterMoments(CountsInvalid, kw_only=False):
             [xp.where(counts, part, 0).reshape(-1, x.shape[-1]) for part in float_parts(x)],
             xp.where(known, labels.astype(xp.int32), 0).reshape(-1),
             w.reshape(-1),
+            many_digits=has_many_digits(x),
         )
         return self.with_batch(invalid, central=self.central.combine(batch))
 
@@ -96,15 +104,18 @@ class ClusterMoments(CountsInvalid, kw_only=False):
         _, _, (square,) = self.central.scaled()
         return xp.sum(square.to_float(), -1)
 
-    def in_one_unit(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
+    def in_one_unit(self) -> tuple[DoubleFloat, LongMean, DoubleFloat]:
         """Weights (C,), means (C, D) and sums of squares (C, D), in one unit that fits all."""
         # Empty clusters have the least exponents.
         # Only moments in one unit can be added up over clusters and features.
         unit, weight_unit = (xp.broadcast_to(xp.max(x), x.shape) for x in self.central.exponents)
-        count, mean, (square,) = self.central.in_units((unit, weight_unit)).doubles()
-        return count[:, 0], mean, square
+        held = self.central.in_units((unit, weight_unit))
+        count, mean, (square,) = held.doubles()
+        return count[:, 0], LongMean(mean, held.mean_rest), square
 
-    def _of(self, parts: list[jax.Array], labels: jax.Array, w: jax.Array) -> CentralMoments:
+    def _of(
+        self, parts: list[jax.Array], labels: jax.Array, w: jax.Array, *, many_digits: bool
+    ) -> CentralMoments:
         """The moments of one batch: points (N, D) in `float_parts`, labels (N,), weights (N,)."""
         clusters, features = self.num_clusters, self.num_features
         (x, *rest), labels, w = replicated((parts, labels, w))
@@ -133,6 +144,6 @@ class ClusterMoments(CountsInvalid, kw_only=False):
             d = d + xp.where(counts, part, 0) * scale
         second = (total(w * d) / divisor).to_float()
         d = d - second[labels]
-        mean = DoubleFloat.of(first) + second
+        mean = LongMean(DoubleFloat.of(first), second).parts(many_digits)
         exponents = unit, xp.broadcast_to(weight_unit, unit.shape)
-        return self.central.holding(count, mean, [total(w * d * d)], exponents)
+        return self.central.holding(count, *mean, [total(w * d * d)], exponents)

@@ -34,6 +34,8 @@ from datarax.statistics.moments import (
     Parts,
     about_mean,
     as_double,
+    has_many_digits,
+    in_three_parts,
     in_unit_of_greatest,
     unit_in_float32,
 )
@@ -103,10 +105,17 @@ class TwoMoments(CrossedMoments):
         co = (zero, zero) if self.crossed else ()
         return self.empty_of((2, *self.shape)) | {"co": co}
 
-    def of_two(self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array) -> Self:
+    def of_two(
+        self,
+        x: jax.Array | DoubleFloat,
+        y: jax.Array | DoubleFloat,
+        w: jax.Array,
+        *,
+        many_digits: bool = False,
+    ) -> Self:
         """The moments of rows `x` and `y`, each (N, *shape), weighted by `w` of that shape.
 
-        The weights are floats, or booleans for 1 and 0.
+        The weights are floats, or booleans for 1 and 0. `many_digits`: see `has_many_digits`.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
         w, weight_unit = in_unit_of_greatest(w, axes, x.dtype)
@@ -119,7 +128,7 @@ class TwoMoments(CrossedMoments):
         weight, mean, d, unit = about_mean(both, w[None], behind)
         squares = sum_floats(w[None] * d * d, behind)
         weight, units = weight.broadcast_to(unit.shape), xp.broadcast_to(weight_unit, unit.shape)
-        held = self.holding(weight, mean, [squares], (unit, units))
+        held = self.holding(weight, *mean.parts(many_digits), [squares], (unit, units))
         return held.with_co(sum_floats(w * d[0] * d[1], axes) if self.crossed else ())
 
     def plus_two(
@@ -129,6 +138,7 @@ class TwoMoments(CrossedMoments):
         w: jax.Array,
         *,
         of_errors: bool = False,
+        many_digits: bool = False,
     ) -> Fold | Self:
         """These moments with those of rows merged in: the arguments are those of `of_two`.
 
@@ -140,10 +150,10 @@ class TwoMoments(CrossedMoments):
                 x = DoubleFloat.of(x) - y
             if on_host(self, x, y, w) and not x64_enabled():
                 p, q = (DoubleFloat.of(each).wide for each in (x, y))
-                sums = sums_on_host(p, q, w, axes, crossed=self.crossed)
+                sums = sums_on_host(p, q, w, axes, crossed=self.crossed, many_digits=many_digits)
                 if sums is not None:
                     return self._plus_on_host(sums)
-            return self.combine(self.of_two(x, y, w))
+            return self.combine(self.of_two(x, y, w, many_digits=many_digits))
 
         def finish(sums: SumsAboutMean) -> Self:
             return self.combine(self.of_all_sums(sums))
@@ -163,9 +173,16 @@ class TwoMoments(CrossedMoments):
         n, mean, squares = np.ldexp(np.add(high, low, dtype=np.float64), scales)
         total = n + sums.weight
         safe = np.where(total > 0, total, 1)
-        share, apart = sums.weight / safe, sums.means - mean
+        share, rest = sums.weight / safe, np.ldexp(np.float64(self.mean_rest), exponent)
+        if sums.has_rests or rest.any():
+            first, left = sums.centres - mean, sums.rests - rest
+            apart = first + left
+            kept, rest = in_three_parts(mean, first * share, rest + left * share)
+            mean = kept.wide
+        else:
+            apart = sums.means - mean
+            mean = mean + apart * share
         factor = n * share
-        mean = mean + apart * share
         squares = squares + sums.squares + apart * apart * factor
         greatest = np.abs(mean) + np.sqrt(squares / safe)
         unit = np.maximum(exponent, unit_in_float32(greatest, DIGITS))
@@ -175,6 +192,7 @@ class TwoMoments(CrossedMoments):
         changed: dict[str, PyTree] = {
             "count": (high[0], low[0]),
             "mean": (high[1], low[1]),
+            "mean_rest": np.ldexp(rest, -unit).astype(np.float32),
             "powers": ((high[2], low[2]),),
             "exponent": unit,
             "weight_exponent": weight_unit,
@@ -218,6 +236,15 @@ class TwoMoments(CrossedMoments):
         return self.with_parts({"exponent": xp.stack([first + unit, second])})
 
     @property
+    def difference_of_means(self) -> ScaledDouble:
+        """The mean of the first variable less that of the second."""
+        (_, mean, _), (unit, _), rest = self.doubles(), self.exponents, self.mean_rest
+        means, rests = ScaledDouble(mean, unit), ScaledDouble(DoubleFloat.of(rest), unit)
+        # The rests are far below the last digits of the means, whose difference may be small.
+        first, left = (self.first(x) - self.second(x) for x in (means, rests))
+        return first + left
+
+    @property
     def co_moment(self) -> ScaledDouble:
         """The sum of products of the distances of both variables from their means."""
         # A sum of products is in the unit of the weights times those of both variables.
@@ -240,12 +267,13 @@ class CoMoments(NeedsMaxima, CrossedMoments):
         zero = zeros((*self.shape, *self.shape), default_float().name)
         return self.empty_of(self.shape) | {"co": (zero, zero)}
 
-    def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
+    def of(self, x: jax.Array | DoubleFloat, w: jax.Array, *, many_digits: bool = False) -> Self:
         """The moments of rows `x` (N, F), with weights `w` (N, 1), floats or booleans."""
         w, weight_unit = in_unit_of_greatest(w, (0,), x.dtype)
         weight, mean, d, unit = about_mean(x, w, (0,))
         units = unit, xp.broadcast_to(weight_unit, self.shape)
-        held = self.holding(weight.broadcast_to(self.shape), mean, [], units)
+        mean = mean.parts(many_digits)
+        held = self.holding(weight.broadcast_to(self.shape), *mean, [], units)
         return held.with_co(_sum_of_outer(d, w))
 
     def product(self, x: PyTree, y: PyTree) -> PyTree:
@@ -362,8 +390,9 @@ class CrossMoments(TwoVariables):
         """
         p, t, w, invalid = pairs(preds, target, weights, self.shape)
         w = xp.broadcast_to(w, p.shape)
-        x, y = float_or_double(p), float_or_double(t)
-        return self.with_batch(invalid, moments=self.moments.plus_two(x, y, w))
+        x, y, many = float_or_double(p), float_or_double(t), _have_many_digits(p, t)
+        moments = self.moments.plus_two(x, y, w, many_digits=many)
+        return self.with_batch(invalid, moments=moments)
 
     @property
     def preds_mean(self) -> ScaledDouble:
@@ -411,13 +440,14 @@ class Residuals(TwoVariables):
         """
         p, t, w, invalid = pairs(preds, target, weights, self.shape)
         examples, y = self.examples.plus_rows(w), float_or_double(t)
-        w = xp.broadcast_to(w, t.shape)
+        w, many = xp.broadcast_to(w, t.shape), _have_many_digits(p, t)
         if in_float64(p, t, w):
-            moments = self.moments.plus_two(float_or_double(p), y, w, of_errors=True)
+            x = float_or_double(p)
+            moments = self.moments.plus_two(x, y, w, of_errors=True, many_digits=many)
         else:
             # The errors are in units of `2**unit`, in which none overflows.
             e, unit = difference_in_unit(p, t)
-            batch = self.moments.of_two(e, y, w).in_unit_of_first(unit)
+            batch = self.moments.of_two(e, y, w, many_digits=many).in_unit_of_first(unit)
             moments = self.moments.combine(batch)
         changes = {}
         if self.extremes:
@@ -485,9 +515,8 @@ class FeatureMoments(CountsInvalid, kw_only=False):
         check_features(given, self.num_features)
         w, invalid = rows_weight(not_finite(as_float(given), 1), weights)
         x, w = replicated((float_or_double(given), w))
-        return self.with_batch(
-            invalid, central=self.central.combine(self.central.of(x, w[:, None]))
-        )
+        batch = self.central.of(x, w[:, None], many_digits=has_many_digits(given))
+        return self.with_batch(invalid, central=self.central.combine(batch))
 
     @property
     def count(self) -> DoubleFloat:
@@ -499,9 +528,24 @@ class FeatureMoments(CountsInvalid, kw_only=False):
         """The mean, (F,); 0 where there is no data."""
         return self.central.scaled()[1].to_double()
 
+    def mean_apart_from(self, other: "FeatureMoments") -> DoubleFloat:
+        """The mean less that of other features, (F,)."""
+        of_both = [
+            tuple(ScaledDouble(x, each.central.exponents[0]) for x in (mean, rest))
+            for each in (self, other)
+            for mean, rest in [(each.central.doubles()[1], DoubleFloat.of(each.central.mean_rest))]
+        ]
+        # The rests may be below the last digits of the means.
+        first, left = (a - b for a, b in zip(*of_both, strict=True))
+        return (first + left).to_double()
+
     def covariance(self, ddof: float = 0) -> DoubleFloat:
         """The co-moments over `count - ddof`, (F, F); NaN where that is zero."""
         return self.central.co_moments.to_double() / (self.count - ddof)
+
+
+def _have_many_digits(p: jax.Array, t: jax.Array) -> bool:
+    return has_many_digits(p) or has_many_digits(t)
 
 
 def check_features(x: jax.Array, num_features: int) -> None:

@@ -1,7 +1,7 @@
 """Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
@@ -16,8 +16,8 @@ from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold
 from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import filled, zeros
-from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, where
-from datarax.numerics.limbs import float_or_double
+from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, split, where
+from datarax.numerics.limbs import float_or_double, is_wide
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import (
     exponent_of,
@@ -59,6 +59,10 @@ class CentralMoments(ElementwiseState, kw_only=False):
     """The total weight, in units of `2**weight_exponent`."""
     mean: Parts | DoubleFloat = state()
     """The weighted mean, in units of `2**exponent`; 0 where the weight is zero."""
+    mean_rest: jax.Array = state()
+    """What the two parts of the mean leave out, in the same units. Only an update on the host has
+    more digits, of float64 and of large integers: without them, moments of batches far from zero
+    could not be merged. It is 0 for other numbers."""
     powers: tuple[Parts | DoubleFloat, ...] = state()
     """`sum(w * (x - mean)**k)` for k from 2 to `order`, in the same units."""
     exponent: jax.Array = state()
@@ -77,26 +81,30 @@ class CentralMoments(ElementwiseState, kw_only=False):
         return {
             "count": (zero, zero),
             "mean": (zero, zero),
+            "mean_rest": zero,
             "powers": powers,
             "exponent": least,
             "weight_exponent": least,
         }
 
-    def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
+    def of(self, x: jax.Array | DoubleFloat, w: jax.Array, *, many_digits: bool = False) -> Self:
         """The moments of rows `x` (N, *shape), weighted by `w`, which broadcasts against it.
 
         They are to be merged with `combine`. The weights are floats, or booleans for 1 and 0.
+        `many_digits`: see `has_many_digits`.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
         w, weight_unit = in_unit_of_greatest(xp.broadcast_to(w, x.shape), axes, x.dtype)
         weight, mean, d, unit = about_mean(x, w, axes)
         powers = [DoubleFloat.of(xp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
-        return self.holding(weight, mean, powers, (unit, weight_unit))
+        return self.holding(weight, *mean.parts(many_digits), powers, (unit, weight_unit))
 
-    def plus_rows(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Fold | Self:
+    def plus_rows(
+        self, x: jax.Array | DoubleFloat, w: jax.Array, *, many_digits: bool = False
+    ) -> Fold | Self:
         """These moments with those of rows merged in: the arguments are those of `of`."""
         if not adds_wide(x, w):
-            return self.combine(self.of(x, w))
+            return self.combine(self.of(x, w, many_digits=many_digits))
         axes = tuple(range(x.ndim - len(self.shape)))
         w = xp.broadcast_to(w, x.shape)
 
@@ -128,12 +136,14 @@ class CentralMoments(ElementwiseState, kw_only=False):
             for k, power in enumerate(powers, 2)
         ]
         units = unit, weight_unit
-        return self.holding(weight * weights, mean * values, scaled, units), (values, weights)
+        mean, rest = mean * values, zeros(unit.shape, default_float().name)
+        return self.holding(weight * weights, mean, rest, scaled, units), (values, weights)
 
     def holding(
         self,
         count: DoubleFloat,
         mean: DoubleFloat,
+        mean_rest: PyTree,
         powers: Sequence[DoubleFloat],
         exponents: tuple[jax.Array, jax.Array],
     ) -> Self:
@@ -142,6 +152,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
             {
                 "count": count,
                 "mean": mean,
+                "mean_rest": mean_rest,
                 "powers": tuple(powers),
                 "exponent": exponents[0],
                 "weight_exponent": exponents[1],
@@ -159,7 +170,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         )
 
     def doubles(self) -> tuple[DoubleFloat, DoubleFloat, list[DoubleFloat]]:
-        """The count, the mean, and the sums of powers, in the units of this state."""
+        """The count, the mean without `mean_rest`, the sums of powers; in units of the state."""
         count, mean, *powers = map(as_double, (self.count, self.mean, *self.powers))
         return count, mean, powers
 
@@ -173,7 +184,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         (count, mean, powers), (unit, weight_unit) = self.doubles(), self.exponents
         return (
             ScaledDouble(count, weight_unit),
-            ScaledDouble(mean, unit),
+            ScaledDouble(mean + self.mean_rest, unit),
             [ScaledDouble(p, weight_unit + unit * k) for k, p in enumerate(powers, 2)],
         )
 
@@ -190,21 +201,23 @@ class CentralMoments(ElementwiseState, kw_only=False):
 
     def _times(self, weight: jax.Array | DoubleFloat, unit: jax.Array | None = None) -> Self:
         """The moments with weights multiplied by a number, and values by `unit`, if given."""
-        count, mean, powers = self.doubles()
+        (count, mean, powers), rest = self.doubles(), self.mean_rest
         if unit is None:
-            return self.holding(count * weight, mean, [p * weight for p in powers], self.exponents)
+            powers = [p * weight for p in powers]
+            return self.holding(count * weight, mean, rest, powers, self.exponents)
         # A sum of k-th powers is in the unit of the weights times that of the values to the k.
         factors = [weight * lax.integer_pow(unit, k) for k in range(2, self.order + 1)]
         powers = [p * factor for p, factor in zip(powers, factors, strict=True)]
-        return self.holding(count * weight, mean * unit, powers, self.exponents)
+        return self.holding(count * weight, mean * unit, rest * unit, powers, self.exponents)
 
     def combine(self, other: Self) -> Self:
         first, second = self.exponents, other.exponents
         exponents = xp.maximum(first[0], second[0]), xp.maximum(first[1], second[1])
         a, b = self.in_units(exponents), other.in_units(exponents)
         (n, mean, _), (m, other_mean, _) = a.doubles(), b.doubles()
-        total, apart = n + m, other_mean - mean
-        return a.plus(b, total, Apart(apart, _share(m, total), n, total)).stored()
+        total, first, rest = n + m, other_mean - mean, b.mean_rest - a.mean_rest
+        apart = Apart(first + rest, _share(m, total), n, total, first, rest)
+        return a.plus(b, total, apart).stored()
 
     def plus(self, other: Any, total: DoubleFloat, apart: "Apart") -> Self:
         """The merge with moments in equal units; `total` is the weight of both."""
@@ -228,7 +241,19 @@ class CentralMoments(ElementwiseState, kw_only=False):
                     + 4 * d * (rest * b[1] - share * a[1])
                 )
         merged = [p + q + c for p, q, c in zip(powers, other_powers, cross, strict=True)]
-        return self.holding(total, mean + apart.means * share, merged, self.exponents)
+        mean, rest = self._moved_mean(mean, other, apart)
+        return self.holding(total, mean, rest, merged, self.exponents)
+
+    def _moved_mean(
+        self, mean: DoubleFloat, other: Any, apart: "Apart"
+    ) -> tuple[DoubleFloat, PyTree]:
+        """The mean of the merge with moments in equal units, and what its parts leave out."""
+        rest, share = self.mean_rest, apart.share
+        # Mostly there is none, and nothing to compute.
+        if on_host(rest, other.mean_rest) and (rest.any() or other.mean_rest.any()):
+            step = (apart.first * share).wide
+            return in_three_parts(mean.wide, step, rest + apart.mean_rest * share)
+        return mean + apart.means * share, rest
 
     def by_row(self, rows: int) -> "MomentTerms | None":
         # Only float64 holds any power of float32 numbers.
@@ -281,29 +306,41 @@ class MomentTerms(RowTerms):
     def num_rows(self) -> int | None:
         return self.variables[0].shape[0] if self.variables else None
 
-    def plus_rows(self, x: PyTree, w: jax.Array) -> "MomentTerms":
-        """The terms of values, with the arguments of `CentralMoments.plus_rows`."""
-        return self.of_two(x, None, w)
+    many_digits: bool = field(default=False, metadata={"static": True})
+    """See `has_many_digits`."""
 
-    def of_two(self, x: PyTree, y: PyTree, w: jax.Array) -> "MomentTerms":
+    def plus_rows(self, x: PyTree, w: jax.Array, *, many_digits: bool = False) -> "MomentTerms":
+        """The terms of values, with the arguments of `CentralMoments.plus_rows`."""
+        return self.of_two(x, None, w, many_digits=many_digits)
+
+    def of_two(
+        self, x: PyTree, y: PyTree, w: jax.Array, *, many_digits: bool = False
+    ) -> "MomentTerms":
         """The terms of two variables, with the arguments of `TwoMoments.of_two`."""
         w = xp.broadcast_to(w, x.shape)
         some = w.astype(xp.bool_)
         given = [DoubleFloat.of(each, np.float32) for each in (x, y) if each is not None]
         values = tuple(each.map(lambda part: xp.where(some, part, 0)) for each in given)
-        return MomentTerms(values, DoubleFloat.of(w, np.float32))
+        return MomentTerms(values, DoubleFloat.of(w, np.float32), many_digits)
 
     def plus_two(
-        self, x: PyTree, y: PyTree, w: jax.Array, *, of_errors: bool = False
+        self,
+        x: PyTree,
+        y: PyTree,
+        w: jax.Array,
+        *,
+        of_errors: bool = False,
+        many_digits: bool = False,
     ) -> "MomentTerms":
         """The terms of two variables, with the arguments of `TwoMoments.plus_two`."""
-        return self.of_two(DoubleFloat.of(x) - DoubleFloat.of(y) if of_errors else x, y, w)
+        x = DoubleFloat.of(x) - DoubleFloat.of(y) if of_errors else x
+        return self.of_two(x, y, w, many_digits=many_digits)
 
     def in_unit_of_first(self, unit: jax.Array) -> "MomentTerms":
         """The terms of a first variable that is in units of `2**unit`."""
         first, second = self.variables
         first = first.map(lambda x: times_power_of_two(x, unit))
-        return MomentTerms((first, second), self.weight)
+        return MomentTerms((first, second), self.weight, self.many_digits)
 
     def combine(self, other: "MomentTerms") -> "MomentTerms":
         """These terms, of which there are none, with others added."""
@@ -356,6 +393,42 @@ def _one_where_zero(x: DoubleFloat) -> DoubleFloat:
 _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are normal floats
 
 
+class LongMean(NamedTuple):
+    """A mean that is a number and a small correction of it."""
+
+    first: DoubleFloat
+    second: jax.Array
+
+    def apart_from(self, i: PyTree) -> jax.Array:
+        """The distances of means (N, ...) from the i-th."""
+        # The corrections may be below the last digits of the means.
+        first = self.first - self.first[i][None]
+        return (first + (self.second - self.second[i][None])).to_float()
+
+    def parts(self, many_digits: bool) -> tuple[DoubleFloat, PyTree]:
+        """The mean in two parts; on the host, with `many_digits`, also what these leave out."""
+        first, second = self
+        if many_digits and first.is_on_host and first.dtype == np.float32 and on_host(second):
+            return in_three_parts(first.wide, second, np.float32(0))
+        return first + second, zeros(first.shape, first.dtype.name)
+
+
+def in_three_parts(x: Any, y: Any, z: Any) -> tuple[DoubleFloat, PyTree]:
+    """The sum of three numbers in float64 as a double-float, and what that leaves out."""
+    total = x + y
+    # What the sum rounds away: TwoSum of Knuth (1969).
+    part = total - x
+    error = (x - (total - part)) + (y - part)
+    kept = np.add(*split(total), dtype=np.float64)
+    rest = np.asarray(total - kept + error + z, np.float32)
+    return DoubleFloat.of_float64(np.asarray(kept)), rest  # type: ignore[arg-type]
+
+
+def has_many_digits(x: jax.Array) -> bool:
+    """True if numbers, as they were given, may have more digits than a float32."""
+    return x.dtype == np.float64 or is_wide(x)
+
+
 class Apart(NamedTuple):
     """The distance of the means of two moments, and their shares of the weight, for a merge."""
 
@@ -367,6 +440,10 @@ class Apart(NamedTuple):
     """The weight of the first."""
     total: DoubleFloat
     """The weight of both."""
+    first: DoubleFloat
+    """`means`, without what the parts of the means leave out."""
+    mean_rest: jax.Array
+    """The other part of `means`."""
 
     @property
     def rest(self) -> jax.Array:
@@ -421,7 +498,7 @@ DIGITS = 16
 
 def about_mean(
     x: jax.Array | DoubleFloat, w: jax.Array, axes: tuple[int, ...]
-) -> tuple[DoubleFloat, DoubleFloat, jax.Array, jax.Array]:
+) -> tuple[DoubleFloat, LongMean, jax.Array, jax.Array]:
     """The total weight and the mean of values over `axes`, and `x - mean` of each value.
 
     The mean and the distances are in units of `2**exponent`. Returns weight, mean, distances and
@@ -459,7 +536,7 @@ def about_mean(
         d = d + xp.where(counts, low, zero) * wide
     second = xp.sum(w * d, axes) / safe
     d = d - lax.expand_dims(second, axes)
-    return total, DoubleFloat.of(first) + second, d, unit
+    return total, LongMean(DoubleFloat.of(first), second), d, unit
 
 
 def unit_in_float32(greatest: jax.Array, digits: int) -> jax.Array:
@@ -496,10 +573,8 @@ class Moments(CountsInvalid, kw_only=False):
 
         Examples that hold a NaN or an infinity are excluded, and counted in `invalid`.
         """
-        values = numeric(values, "values")
-        # A finite float64 may be infinite in the dtype of the moments.
-        x = float_or_double(values)
-        values = as_float(values)
+        given = numeric(values, "values")
+        x, values = float_or_double(given), as_float(given)
         batch = x.ndim - len(self.shape)
         if batch < 0 or x.shape[batch:] != self.shape:
             raise MetricInputError(
@@ -507,7 +582,8 @@ class Moments(CountsInvalid, kw_only=False):
             )
         w, invalid = rows_weight(not_finite(values, tuple(range(batch, x.ndim))), weights)
         w = lax.expand_dims(w, range(w.ndim, x.ndim))
-        return self.with_batch(invalid, central=self.central.plus_rows(x, w))
+        many = has_many_digits(given)
+        return self.with_batch(invalid, central=self.central.plus_rows(x, w, many_digits=many))
 
     @property
     def count(self) -> jax.Array:

@@ -103,20 +103,30 @@ class HostSums(NamedTuple):
 
     weight: np.ndarray
     """Of the shape of an example."""
-    means: np.ndarray
-    """(2, *shape)."""
+    centres: np.ndarray
+    """Numbers near the means, (2, *shape)."""
+    rests: np.ndarray
+    """The means less the centres, (2, *shape)."""
+    has_rests: bool
+    """True if the means have more digits than two parts keep."""
     squares: np.ndarray
     """(2, *shape)."""
     co: np.ndarray
     """Of the shape of an example; 0 if it is not asked for."""
 
+    @property
+    def means(self) -> np.ndarray:
+        """The mean of each variable, (2, *shape)."""
+        return self.centres + self.rests
+
 
 def sums_on_host(
-    x: Any, y: Any, w: Any, axes: tuple[int, ...], *, crossed: bool
+    x: Any, y: Any, w: Any, axes: tuple[int, ...], *, crossed: bool, many_digits: bool
 ) -> HostSums | None:
     """As `sums_about_mean` of two variables in float64, of order 2, in NumPy.
 
-    None if a square leaves the range of float64.
+    `many_digits`: the numbers may have more digits than a float32. None if a square leaves the
+    range of float64.
     """
     shape = x.shape[len(axes) :]
     columns = math.prod(shape)
@@ -145,8 +155,24 @@ def sums_on_host(
         weight += each.shape[-1] if known else np.add.reduce(each, -1, np.float64)
         sums += [total(each, part) for part in both]
     safe = np.where(weight > 0, weight, 1)
-    # A sum of equal floats is rounded, and the centre is the float again.
-    centres: Any = lax.reduce_precision(sums / safe, 11, 30)
+    centres: Any = sums / safe
+    if many_digits:
+        # In the range of the data, so that the mean of equal values is that value.
+        ends = np.full((2, 2, columns), [[[np.inf]], [[-np.inf]]])
+        for each, both in blocks():
+            counts = each != 0
+            ends[0] = [
+                np.minimum(low, np.min(part, -1, where=counts, initial=np.inf))
+                for low, part in zip(ends[0], both, strict=True)
+            ]
+            ends[1] = [
+                np.maximum(high, np.max(part, -1, where=counts, initial=-np.inf))
+                for high, part in zip(ends[1], both, strict=True)
+            ]
+        centres = np.where(weight > 0, np.clip(centres, *ends), 0)
+    else:
+        # A sum of equal floats is rounded, and the centre is the float again.
+        centres = lax.reduce_precision(centres, 11, 30)
     sums, squares, co = np.zeros((2, columns)), np.zeros((2, columns)), np.zeros(columns)
     for each, both in blocks():
         apart = [part - centre[:, None] for part, centre in zip(both, centres, strict=True)]
@@ -170,7 +196,9 @@ def sums_on_host(
     both_shape = (2, *shape)
     return HostSums(
         weight.reshape(shape),
-        (centres + rests).reshape(both_shape),
+        centres.reshape(both_shape),
+        rests.reshape(both_shape),
+        many_digits,
         squares.reshape(both_shape),
         co.reshape(shape),
     )

@@ -71,7 +71,7 @@ class CalinskiHarabasz(DispersionMetric):
         n, occurs = sizes.sum(), sizes.high > 0
         clusters = xp.sum(occurs).astype(sizes.dtype)
         # Relative to the mean of the largest cluster, so that an offset of all points cancels.
-        apart = (means - means[xp.argmax(sizes.high)][None, :]).to_float()
+        apart = means.apart_from(xp.argmax(sizes.high))
         apart = xp.where(occurs[:, None], apart, 0)
         share = (sizes / n).to_float()[:, None]
         apart = apart - xp.sum(share * apart, 0)[None, :]
@@ -119,7 +119,7 @@ class DaviesBouldin(DispersionMetric):
         index = beside(sizes, np.arange(len(sizes), dtype=np.int32))
 
         def greatest_overlap(i: jax.Array) -> jax.Array:
-            apart = (means - means[i][None, :]).to_float()
+            apart = means.apart_from(i)
             distance = xp.sqrt(xp.sum(apart * apart, -1))
             spreads = spread + spread[i]
             overlap = xp.where(spreads > 0, spreads / distance, 0)

@@ -166,7 +166,8 @@ class GroupMoments(ClusterMoments):
     @property
     def mean(self) -> jax.Array:
         """The mean of the values of all groups; NaN without any."""
-        count, mean, _ = self.in_one_unit()
+        count, (mean, rest), _ = self.in_one_unit()
+        mean = mean + rest
         unit = xp.max(self.central.exponents[0])
         return ScaledDouble((count * mean[:, 0]).sum() / count.sum(), unit).to_float()
 

@@ -17,7 +17,7 @@ from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
-from datarax.statistics.moments import CentralMoments
+from datarax.statistics.moments import CentralMoments, has_many_digits
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.value_histogram import ValueHistogram
 
@@ -74,8 +74,8 @@ class ValueProfile(CountsInvalid):
 
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
-        x = numeric(values, "values")
-        x = x if x.dtype == np.float64 else x.astype(default_float())
+        given = numeric(values, "values")
+        x = given if given.dtype == np.float64 else given.astype(default_float())
         w, invalid = rows_weight(not_finite(x), weights)
         w = xp.broadcast_to(w, x.shape)
         # Values of weight zero may be NaN, which no comparison and no maximum should see.
@@ -87,7 +87,7 @@ class ValueProfile(CountsInvalid):
             kinds.append(size >= xp.asarray(self.saturation, x.dtype))
         return self.with_batch(
             invalid,
-            moments=self.moments.combine(self.moments.of(x, w)),
+            moments=self.moments.combine(self.moments.of(x, w, many_digits=has_many_digits(given))),
             greatest=self.greatest.update(size, where=w.astype(xp.bool_)),
             histogram=tuple(each.update(x, weights=w) for each in self.histogram),
             parts=self.parts.plus(*((kind, w) for kind in kinds)),

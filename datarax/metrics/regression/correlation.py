@@ -96,7 +96,7 @@ class ConcordanceCorrCoef(CorrelationMetric):
 
     def by_output(self) -> jax.Array:
         moments = self.statistic
-        difference = moments.preds_mean - moments.target_mean
+        difference = moments.moments.difference_of_means
         squares = moments.preds_squares + moments.target_squares
         # All terms are multiplied by n: they are sums of squares, not variances.
         between = moments.count * (difference * difference)
@@ -105,7 +105,7 @@ class ConcordanceCorrCoef(CorrelationMetric):
     def sampling_variance(self, squares: FourthMoments) -> jax.Array:
         seen = self.statistic
         n, means = seen.count, (seen.preds_mean, seen.target_mean)
-        d = means[0] - means[1]
+        d = seen.moments.difference_of_means
         divisor = (seen.preds_squares + seen.target_squares) / n + d * d
         value = seen.co_moment * 2 / n / divisor
         of_squares = -(value / divisor)

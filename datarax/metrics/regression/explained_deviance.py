@@ -32,6 +32,7 @@ from datarax.statistics.moments import (
     CentralMoments,
     Parts,
     about_mean,
+    has_many_digits,
     in_unit_of_greatest,
 )
 from datarax.statistics.scaled_total import ScaledTotal
@@ -58,12 +59,12 @@ class DevianceMoments(CentralMoments):
         parts = {"deviance": none["parts"], "deviance_exponent": none["exponent"]}
         return super().empty() | parts
 
-    def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
+    def of(self, x: jax.Array | DoubleFloat, w: jax.Array, *, many_digits: bool = False) -> Self:
         axes = tuple(range(x.ndim - len(self.shape)))
         given = w = xp.broadcast_to(w, x.shape)
         w, weight_unit = in_unit_of_greatest(w, axes, x.dtype)
         weight, mean, d, unit = about_mean(x, w, axes)
-        held = self.holding(weight, mean, [], (unit, weight_unit))
+        held = self.holding(weight, *mean.parts(many_digits), [], (unit, weight_unit))
         wide = xp.broadcast_to(lax.expand_dims(unit, axes), x.shape)
         high = x.to_float() if isinstance(x, DoubleFloat) else x
         mean = lax.expand_dims(held._mean, axes)
@@ -152,8 +153,10 @@ class DevianceTotal(LossTotal):
 
     def with_targets(self, target: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         # `w` is zero where the loss is not defined.
+        many = has_many_digits(target)
+        batch = self.targets.of(float_or_double(target), w, many_digits=many)
         return {
-            "targets": self.targets.combine(self.targets.of(float_or_double(target), w)),
+            "targets": self.targets.combine(batch),
             "examples": self.examples.combine(self.examples.of(w)),
         }
 

@@ -190,8 +190,9 @@ class FID(TwoSets):
         sets = self.of_preds, self.of_target
         # A covariance with N - 1 needs two images.
         few = xp.any(xp.stack([(each.count <= 1) for each in sets]))
-        means, covariances = zip(*((s.mean, s.covariance(ddof=1)) for s in sets), strict=True)
-        return nan_where(few, frechet_distance(means, covariances))
+        apart = self.of_preds.mean_apart_from(self.of_target)
+        covariances = self.of_preds.covariance(ddof=1), self.of_target.covariance(ddof=1)
+        return nan_where(few, frechet_distance((apart, apart * 0), covariances))
 
 
 class KID(TwoSets):
