@@ -315,7 +315,7 @@ def test_a_metric_without_weights(rng):
             lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.ones((3, 3), bool)),
             r"\(3, 2\)",
         ),
-        (lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.zeros(3)), "float32"),
+        (lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.zeros(3)), "float64"),
         (
             lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.zeros((3, 2), int)),
             r"arrays of shapes \(3,\) with an id for each value of shape \(3, 2\)",

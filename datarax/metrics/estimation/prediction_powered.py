@@ -85,8 +85,8 @@ class PredictionPoweredMean(Metric):
     and "lambda". The standard error is `sqrt(lambda**2 var(judged) / N + var(target - lambda
     judged) / n)`, of N rows without and n with a label, and variances without Bessel's correction.
     It is NaN for a single labelled row. Without labelled rows, all but "judge_only" are NaN.
-    Without other rows, lambda is 0. The state is 26 sums, and a third part of 8 of them. Rows are independent observations: a row
-    of weight 2 is one observation, which counts twice in means.
+    Without other rows, lambda is 0. The state is 26 sums and means. Rows are independent
+    observations: a row of weight 2 is one observation, which counts twice in means.
 
     As `ppi_mean_ci` of `ppi_python`, which takes the labelled rows apart. A. N. Angelopoulos,
     J. C. Duchi and T. Zrnic (2023), PPI++, https://arxiv.org/abs/2311.01453.
