@@ -6,7 +6,7 @@ terms, added by place.
 """
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -26,14 +26,18 @@ Numbers = jax.Array | DoubleFloat
 class Target(NamedTuple):
     """Where each row of a batch goes, among stacked states, and how often.
 
-    There are `places` states, or as many for each replica, those of the first replica first.
+    There are `places` states, or as many for each replica, those of the first replica first. Each
+    draw of the rows gives a replica for each tag, those of the first draw first.
     """
 
     place: jax.Array
     """The place of each row, (rows,), unsigned; rows past the last place are left out."""
     places: int
     counts: jax.Array | None = None
-    """The number of times each row counts in each replica, (rows, replicas) int32; None: once."""
+    """The number of times each row counts in each draw, (rows, draws) int32; None: once."""
+    tags: jax.Array | None = None
+    """The tags of each row, a mask (rows, tags): it counts in the replicas of its tags alone. None
+    if there is one replica for each draw."""
     counts_invalid: bool = True
     """False if states do not count what cannot be used: it is known of the data, and need not be of
     each replica."""
@@ -41,7 +45,22 @@ class Target(NamedTuple):
     @property
     def replicas(self) -> int:
         """The number of replicas."""
+        return self.draws * (1 if self.tags is None else self.tags.shape[1])
+
+    @property
+    def draws(self) -> int:
+        """The number of draws."""
         return 1 if self.counts is None else self.counts.shape[1]
+
+    @property
+    def times(self) -> jax.Array | None:
+        """The number of times each row counts in each replica, (rows, replicas) int32; None: once."""
+        if self.tags is None:
+            return self.counts
+        times = self.tags.astype(xp.int32)
+        if self.counts is None:
+            return times
+        return (self.counts[:, :, None] * times[:, None]).reshape(len(times), self.replicas)
 
     @property
     def size(self) -> int:
@@ -58,25 +77,34 @@ class Target(NamedTuple):
 
     def tagged(self, tags: jax.Array) -> "Target":
         """The slices of each state: those in which a row counts, by a mask (rows, slices)."""
-        counts = tags.astype(xp.int32)
-        if self.counts is not None:
-            counts = self.counts[:, :, None] * counts[:, None]
-            counts = counts.reshape(len(tags), self.replicas * tags.shape[1])
-        return self._replace(counts=counts)
+        if self.tags is not None:
+            tags = (self.tags[:, :, None] & tags[:, None]).reshape(len(tags), -1)
+        return self._replace(tags=tags)
 
     def repeated(self, times: int) -> "Target":
         """The target of `times` rows in place of each row."""
         if times == 1:
             return self
-        counts = None if self.counts is None else xp.repeat(self.counts, times, 0)
-        return self._replace(place=xp.repeat(self.place, times), counts=counts)
+        return self.each(lambda x: xp.repeat(x, times, 0))
+
+    def each(self, change: Callable[[jax.Array], jax.Array]) -> "Target":
+        """The target with each of its arrays changed, whose first axis is that of rows."""
+        place, counts, tags = jax.tree.map(change, (self.place, self.counts, self.tags))
+        return self._replace(place=place, counts=counts, tags=tags)
 
     def of_rows(self, known: Any) -> Any:
-        """For each row, as the last axis, the reply to "bound" or "total" at its place."""
+        """For each row, as the last axis, the reply to "bound" or "total" at its place.
+
+        With tags, they are the first axis: see `by_tag`.
+        """
 
         def taken(x: jax.Array) -> jax.Array:
-            at_place = xp.take(x[: self.places], self.place, 0, mode="clip")
-            return xp.moveaxis(at_place, 0, -1)
+            if self.tags is None:
+                at_place = xp.take(x[: self.places], self.place, 0, mode="clip")
+                return xp.moveaxis(at_place, 0, -1)
+            tags = self.tags.shape[1]
+            x = x[: tags * self.places].reshape(tags, self.places, *x.shape[1:])
+            return xp.moveaxis(xp.take(x, self.place, 1, mode="clip"), 1, -1)
 
         return known.map(taken) if isinstance(known, DoubleFloat) else taken(known)
 
@@ -85,15 +113,16 @@ class Target(NamedTuple):
 
         Of shape (size, K).
         """
-        if self.counts is None:
-            return _scattered("max" if how in _MAXIMA else "sum", x, self.place, self.places)
-        if how in ("bound", "total"):  # of all rows at the place: the same in all replicas
+        if how in ("bound", "total"):  # the same in all draws
+            how = "max" if how == "bound" else "sum"
             known = self._replace(counts=None).folded(how, x)
-            return xp.tile(known, (self.replicas, 1))
+            return known if self.draws == 1 else xp.tile(known, (self.draws, 1))
+        if (times := self.times) is None:
+            return _scattered(how, x, self.place, self.places)
         # One state in each replica: the sums are a product of matrices, and need no scatter.
         if how == "sum" and self.places == 1:
-            return _product(xp.where((self.place == 0)[:, None], self.counts, 0), x)
-        counts = self.counts.T[None]
+            return _product(xp.where((self.place == 0)[:, None], times, 0), x)
+        counts = times.T[None]
         if how == "sum":
             repeated = _repeated(x[:, None], counts)
         else:
@@ -104,8 +133,25 @@ class Target(NamedTuple):
         table = table.reshape(self.places, len(x), self.replicas)
         return xp.moveaxis(table, 2, 0).reshape(self.size, len(x))
 
+    def by_tag(self, x: Any) -> Any:
+        """Terms with a first axis of tags, of size 1, if there are tags."""
+        return x if self.tags is None else x[None]
 
-_MAXIMA = "max", "bound"
+    def apart(self, rows: Numbers) -> "Packed":
+        """Asks for the sums of double-floats (..., rows), whose first axis is of tags, if any."""
+        return Packed("sum" if self.tags is None else "apart", rows)
+
+    def folded_apart(self, x: jax.Array) -> jax.Array:
+        """The sums of rows (tags, ..., rows), which differ by tag, for each state: (size, ...)."""
+        assert self.tags is not None
+        mask = lax.expand_dims(self.tags.T, range(1, x.ndim - 1))
+        x = xp.where(mask, x, xp.zeros((), x.dtype))
+        tags, *shape, rows = x.shape
+        if self.counts is None and self.places == 1:
+            return xp.sum(xp.where(self.place == 0, x, xp.zeros((), x.dtype)), -1)
+        of_draws = self._replace(tags=None).folded("sum", x.reshape(-1, rows))
+        of_draws = of_draws.reshape(self.draws, self.places, tags, *shape)
+        return xp.moveaxis(of_draws, 2, 1).reshape(self.size, *shape)
 
 
 class Packed(NamedTuple):
@@ -114,11 +160,12 @@ class Packed(NamedTuple):
     The reply is an array of the same dtype, or a double-float, with a leading axis of states and
     without that of rows. A state without rows has the sum 0, and as the maximum the least number of
     the dtype. A bound is at least the maximum, and not of those rows alone that count. So is a
-    total: the sum of all rows at the place, each once.
+    total: the sum of all rows at the place that have the tag, each once. Where rows differ by tag,
+    as what is made of `Target.of_rows` does, `Target.apart` asks for their sums.
     """
 
     how: str
-    """"sum", "max", "bound" or "total"."""
+    """"sum", "max", "bound", "total" or "apart"."""
     rows: Numbers
     """Integers, or double-floats whose parts are one array; with a last axis of rows. The sums of
     up to 2**16 rows do not overflow, or may wrap."""
@@ -193,14 +240,26 @@ def merge_rows(
     return merged
 
 
-_ORDER = "bound", "total", "max", "sum"
+_ORDER = "bound", "total", "max", "sum", "apart"
 
 
 def _replies(how: str, arrays: list[PyTree], target: Target) -> list[Numbers]:
+    def reply(x: jax.Array) -> jax.Array:
+        if how == "apart":
+            return target.folded_apart(x)
+        return target.folded(how, _flat(x)).reshape(target.size, *x.shape[:-1])
+
+    def of_pairs(x: DoubleFloat) -> DoubleFloat:
+        # A sum of floats would absorb small ones. Those of the upper parts are exact.
+        upper, lower = split_for_sum(x.high, (x.ndim - 1,))
+        return DoubleFloat.of(reply(upper)) + reply(lower + x.low)
+
     # float64 holds integers of 32 bits and their sums, and double-floats of float32.
     narrow = [i for i, x in enumerate(arrays) if x.dtype.itemsize <= 4 and is_one(x, np.float32)]
+    if how == "apart":  # not packed: that would write an array of all tags and rows
+        return [x.map(reply) if i in narrow else of_pairs(x) for i, x in enumerate(arrays)]
     replies: dict[int, Numbers] = {
-        i: _of_pairs(how, x, target) if isinstance(x, DoubleFloat) else _reply(how, x, target)
+        i: of_pairs(x) if isinstance(x, DoubleFloat) else reply(x)
         for i, x in enumerate(arrays)
         if i not in narrow
     }
@@ -219,20 +278,9 @@ def _replies(how: str, arrays: list[PyTree], target: Target) -> list[Numbers]:
     return [replies[i] for i in range(len(arrays))]
 
 
-def _reply(how: str, x: jax.Array, target: Target) -> jax.Array:
-    return target.folded(how, _flat(x)).reshape(target.size, *x.shape[:-1])
-
-
 def _flat(x: Any) -> Any:
     """An array of shape (..., rows) as one of (K, rows)."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-
-
-def _of_pairs(how: str, x: DoubleFloat, target: Target) -> DoubleFloat:
-    """The sums of double-floats that are pairs."""
-    # A sum of floats would absorb small ones. Those of the upper parts are exact.
-    upper, lower = split_for_sum(x.high, (x.ndim - 1,))
-    return DoubleFloat.of(_reply(how, upper, target)) + _reply(how, lower + x.low, target)
 
 
 def _scattered(how: str, x: PyTree, place: PyTree, places: int) -> Any:

@@ -328,8 +328,7 @@ def _each_array(
     def of_terms(each: RowTerms) -> RowTerms:
         return jax.tree.map(of(each.row_axis), each, is_leaf=lambda x: isinstance(x, DoubleFloat))
 
-    place, counts = jax.tree.map(of(0), (target.place, target.counts))
-    return [each and of_terms(each) for each in terms], target._replace(place=place, counts=counts)
+    return [each and of_terms(each) for each in terms], target.each(of(0))
 
 
 def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
@@ -340,10 +339,11 @@ def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
     # States may be large: each is written once, and an array that no update changes is kept.
     written: dict[int, np.ndarray] = {}
     for i in range(target.size):
+        times = target.times
         # The states are those of all places of the first replica, then of the second, and so on.
         index = np.flatnonzero(target.place == i % target.places)
-        if target.counts is not None:
-            index = np.repeat(index, target.counts[index, i // target.places])
+        if times is not None:
+            index = np.repeat(index, times[index, i // target.places])
         own = updated = [x[i, ...] for x in leaves]
         if index.size:
             one = structure.unflatten(own)
@@ -368,12 +368,13 @@ def element(stacked: S) -> S:
 def _weighted(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
     """The states, each updated with all rows, with weights that say how often a row counts."""
     target = replicated_target(target)
+    times = target.times
 
     def update(one: PyTree, index: jax.Array) -> PyTree:
         factor = target.place == index % xp.uint32(target.places)
-        if target.counts is not None:
+        if times is not None:
             replica = (index // xp.uint32(target.places)).astype(xp.int32)
-            factor = xp.where(factor, target.counts[:, replica], 0)
+            factor = xp.where(factor, times[:, replica], 0)
 
         def weighted(call: Call) -> Call:
             return reweighted(call, factor)
@@ -385,8 +386,7 @@ def _weighted(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
 
 def replicated_target(target: Target) -> Target:
     """The target, replicated over an `Explicit` mesh."""
-    place, counts = replicated((target.place, target.counts))
-    return target._replace(place=place, counts=counts)
+    return target.each(replicated)
 
 
 def without_rows(call: Call, mask: jax.Array) -> Call:

@@ -367,11 +367,11 @@ class RowLabels(RowTerms):
         def count(w: jax.Array) -> jax.Array:
             return counts_by_class(self.labels, w, self.size, place, places)
 
-        if target.counts is None:
+        if (times := target.times) is None:
             total = sum_by_digits(w, count)
             states = places, 4, self.size
             return total.map(lambda x: xp.moveaxis(x.reshape(4, *states[::2]), 0, 1))
-        times = lax.expand_dims(target.counts, range(1, w.ndim))
+        times = lax.expand_dims(times, range(1, w.ndim))
         times = xp.broadcast_to(times, (*w.shape, target.replicas))
         if w.dtype == xp.bool_:
             times = xp.where(w[..., None], times, 0)

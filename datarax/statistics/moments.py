@@ -14,7 +14,7 @@ from datarax._xp import in_x64, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold
-from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
+from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target
 from datarax.distributed.merge_ops import filled, zeros
 from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, split, where
 from datarax.numerics.limbs import float_or_double, is_wide
@@ -29,7 +29,12 @@ from datarax.numerics.scaling import (
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
-from datarax.statistics.sums_about_mean import SumsAboutMean, powers_about_mean, sums_about_mean
+from datarax.statistics.sums_about_mean import (
+    SumsAboutMean,
+    co_moment_about_means,
+    powers_about_mean,
+    sums_about_mean,
+)
 
 Parts = tuple[jax.Array, jax.Array]
 
@@ -352,10 +357,18 @@ class MomentTerms(RowTerms):
 
     def added_to(self, stacked: Any, target: Target) -> Merging:
         w: Any = self.weight
-        axes = tuple(range(1, w.ndim - len(stacked.shape)))
+        n = len(stacked.shape)
+        within = w.ndim - 1 - n
+        """How many axes of examples there are between that of rows and those of `shape`."""
 
         def of_rows(x: DoubleFloat) -> DoubleFloat:
-            return (x.sum(axes) if axes else x).map(rows_last)
+            end = x.ndim - n
+            x = x.sum(tuple(range(end - within, end))) if within else x
+            return x.map(lambda part: xp.moveaxis(part, -1 - n, -1)) if n else x
+
+        def of_each(known: jax.Array) -> jax.Array:
+            moved = xp.moveaxis(known, -1, -1 - n)
+            return lax.expand_dims(moved, range(moved.ndim - n, moved.ndim - n + within))
 
         everything = yield Packed("total", of_rows(w))
         centres, apart = [], []
@@ -363,25 +376,23 @@ class MomentTerms(RowTerms):
             total = yield Packed("total", of_rows(w * x))
             # A float, which is the value itself if all values are equal floats.
             centre = DoubleFloat.of((total / _one_where_zero(everything)).high)
-            of_each = target.of_rows(centre)
             centres.append(centre)
-            apart.append(
-                x - of_each.map(lambda part: lax.expand_dims(xp.moveaxis(part, -1, 0), axes))
-            )
+            apart.append(target.by_tag(x) - target.of_rows(centre).map(of_each))
         weight = yield Packed("sum", of_rows(w))
+        w = target.by_tag(w)
         means, powers = [], []
         for centre, d in zip(centres, apart, strict=True):
             raised, sums = w, []
             for _ in range(stacked.order):
                 raised = raised * d
-                sums.append((yield Packed("sum", of_rows(raised))))
+                sums.append((yield target.apart(of_rows(raised))))
             rest = sums[0] / _one_where_zero(weight)
             means.append(where(weight.high != 0, centre + rest, DoubleFloat.of(0, np.float32)))
             powers.append((rest, powers_about_mean(weight, rest, sums[1:])))
         co = None
         if len(apart) > 1 and stacked.co:
-            co = yield Packed("sum", of_rows(w * apart[0] * apart[1]))
-            co = co - weight * powers[0][0] * powers[1][0]
+            co = yield target.apart(of_rows(w * apart[0] * apart[1]))
+            co = co_moment_about_means(weight, powers, co)
         by_power = [list(each) for each in zip(*(own for _, own in powers), strict=True)]
         return stacked.combine(stacked.of_all_sums(SumsAboutMean(weight, means, by_power, co)))
 

@@ -338,8 +338,9 @@ class RowTotals(RowTerms, ScaledTotal):
         # The rows of one state are added up in units of the greatest power among them, or more.
         exponents = xp.asarray(self.exponent)
         top = xp.maximum((yield Packed("bound", exponents)), xp.int32(NOTHING))
-        shift = xp.minimum(exponents - target.of_rows(top), 0)
-        total = yield Packed("sum", self.scaled * power_of_two(shift, self.scaled.dtype))
+        shift = xp.minimum(target.by_tag(exponents) - target.of_rows(top), 0)
+        terms = target.by_tag(self.scaled) * power_of_two(shift, self.scaled.dtype)
+        total = yield target.apart(terms)
         return stacked.combine(stacked._holding(total, top))
 
 

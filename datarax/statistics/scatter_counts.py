@@ -165,7 +165,7 @@ class ScatterCounts(LeafState, kw_only=False):
 
     def with_cells(self, added: Added, target: Target) -> Self:
         """Stacked tables, with the cells of rows added."""
-        place, counts, size = target.place, target.counts, target.size
+        place, counts, size = target.place, target.times, target.size
         cells = math.prod(self.shape)
         # All tables are one table with a further axis. A cell of it has no greater bound than the
         # greatest of theirs.

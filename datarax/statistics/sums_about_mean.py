@@ -88,7 +88,7 @@ def sums_about_mean(
             powers_about_mean(weight, r, [each[i] for each in powers]) for i, r in enumerate(rest)
         ]
         if co is not None:
-            co = co - weight * rest[0] * rest[1]
+            co = co_moment_about_means(weight, list(zip(rest, columns, strict=True)), co)
         return finish(
             SumsAboutMean(weight, means, [list(k) for k in zip(*columns, strict=True)], co)
         )
@@ -218,7 +218,10 @@ def _again(x: jax.Array | DoubleFloat) -> jax.Array | DoubleFloat:
 def powers_about_mean(
     weight: DoubleFloat, rest: DoubleFloat, powers: Sequence[DoubleFloat]
 ) -> list[DoubleFloat]:
-    """Sums of powers about the mean, from those about a centre that is `rest` below it."""
+    """Sums of powers about the mean, from those about a centre that is `rest` below it.
+
+    All are 0 where rounding alone is left of the sum of squares, which is never below 0.
+    """
     if not powers:
         return []
     square = weight * rest * rest
@@ -232,4 +235,26 @@ def powers_about_mean(
             + rest * rest * powers[0] * 6
             - rest * rest * square * 3
         )
-    return moved
+    varies = moved[0] > square * _ROUNDING
+    return [where(varies, x, DoubleFloat.of(0, np.float32)) for x in moved]
+
+
+def co_moment_about_means(
+    weight: DoubleFloat, moved: Sequence[tuple[DoubleFloat, list[DoubleFloat]]], co: DoubleFloat
+) -> DoubleFloat:
+    """The co-moment of two variables about their means, from that about centres.
+
+    Args:
+        weight: the total weight.
+        moved: of each variable, how far its mean is above the centre, and its sums of powers.
+        co: the co-moment about the centres.
+    """
+    (rest, (squares, *_)), (other_rest, (other_squares, *_)) = moved
+    co = co - weight * rest * other_rest
+    # Of what does not vary, rounding alone is left.
+    varies = (squares > 0) & (other_squares > 0)
+    return where(varies, co, DoubleFloat.of(0, np.float32))
+
+
+_ROUNDING = 2.0**-46
+"""A sum of squares that is less than this part of what is subtracted is what rounding leaves."""

@@ -42,13 +42,13 @@ def repeated(batch, target, state):
     """The rows of one of the states, as often as each counts."""
     replica, place = divmod(state, PLACES)
     times = target.place == place
-    if target.counts is not None:
-        times = times * target.counts[:, replica]
+    if target.times is not None:
+        times = times * target.times[:, replica]
     return {name: np.repeat(x, times, 0) for name, x in batch.items()}
 
 
 @pytest.mark.parametrize("case", APART, ids=lambda case: case.id)
-@pytest.mark.parametrize("kind", ["slices", "replicas of slices"])
+@pytest.mark.parametrize("kind", ["slices", "replicas of slices", "tags of replicas of slices"])
 def test_every_state_is_that_of_its_rows(case, kind, rng):
     batch = case.inputs.draw(rng, 2 * BATCH)
     if case.inputs.spoil and kind == "slices":  # replicas do not count what cannot be used
@@ -62,6 +62,8 @@ def test_every_state_is_that_of_its_rows(case, kind, rng):
     if kind != "slices":
         counts = rng.poisson(1, (2 * BATCH, REPLICAS)).astype(np.int32)
         target = Target(place, PLACES, counts)
+    if kind.startswith("tags"):
+        target = target.tagged(rng.random((2 * BATCH, 2)) < 0.5)
     stacked = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], target.size, 0), metric)
     with in_update(checks="none"), np.errstate(all="ignore"):
         for _ in range(2):

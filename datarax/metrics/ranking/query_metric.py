@@ -98,9 +98,7 @@ class RankedMean(MeanScore):
         w = xp.where(queries.invalid.mask, xp.ones((), queries.weight.dtype), queries.weight)
         ids, counted = replicated((xp.asarray(given["query"]), counted_rows(calls, scores.size)))
         row = first_rows(ids, counted)[queries.ranking.order[0]]
-        target = replicated_target(target)
-        place, counts = jax.tree.map(lambda x: xp.take(x, row, 0), (target.place, target.counts))
-        target = target._replace(place=place, counts=counts)
+        target = replicated_target(target).each(lambda x: xp.take(x, row, 0))
         mean = QueryMean(on_invalid=self.on_invalid).with_parts({"statistic": self.statistic})
         calls = mean.calls((scores, queries.invalid.code), {"weights": w})
         return self.replace(statistic=updated_at(mean, calls, target).statistic)
