@@ -54,7 +54,7 @@ class Target(NamedTuple):
 
     @property
     def times(self) -> jax.Array | None:
-        """The number of times each row counts in each replica, (rows, replicas) int32; None: once."""
+        """How often each row counts in each replica, (rows, replicas) int32; None: once."""
         if self.tags is None:
             return self.counts
         times = self.tags.astype(xp.int32)
