@@ -1,5 +1,8 @@
 """Metrics for JAX and Flax programs that run on many devices and processes."""
 
+# First of all, so that the command handles Ctrl-C from here on.
+from datarax._start import INTERRUPTED as _INTERRUPTED  # noqa: F401  # isort: skip
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 

@@ -18,6 +18,7 @@ MAINTAINERS = sorted((ROOT / "docs/maintainers").glob("*.md"))
 # Lowest first; the members of a row may not import each other. "datarax" is `__init__.py`: the
 # public names, of whatever lies below it.
 LAYERS = (
+    ("_start",),
     ("_typing",),
     ("_errors",),
     ("_numbers",),

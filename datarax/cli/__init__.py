@@ -12,12 +12,13 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import MutableMapping, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 from datarax import __version__
+from datarax._start import end_on_interrupt, raise_on_interrupt
 from datarax.cli import interrupts
 from datarax.cli.evaluation_arguments import a_folder, add_commands, add_integer
 from datarax.cli.one_line import plain_output
@@ -31,8 +32,13 @@ _DEMO_PACKAGES = ("jinja2", "matplotlib", "optax", "rich", "sklearn")  # as they
 def program() -> NoReturn:
     """The command `datarax`: runs `main`, and ends the process with its exit code."""
     try:
-        code = main()
-    except KeyboardInterrupt:  # a second one, while the first was handled
+        try:
+            raise_on_interrupt()
+            code = main()
+        finally:
+            # What follows cannot be interrupted halfway, and has results only for whom waits.
+            end_on_interrupt()
+    except KeyboardInterrupt:  # outside of what `main` handles, or while it handled another one
         code = interrupts.INTERRUPTED
     interrupts.end(code)
 
@@ -161,6 +167,8 @@ def simulate_devices(count: int, environ: MutableMapping[str, str]) -> None:
 def _run_info(args: argparse.Namespace) -> int:
     """Prints versions and devices, for bug reports."""
     with interrupts.held():
+        from importlib import metadata
+
         import jax
 
     print(f"datarax {__version__}")

@@ -8,8 +8,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn, TypeVar
 
+from datarax._start import INTERRUPTED as INTERRUPTED
+
 T = TypeVar("T")
-INTERRUPTED = 130
 _OURS = "datarax-"
 """The names of all threads of this package begin with this."""
 _THREAD = f"{_OURS}beside"
