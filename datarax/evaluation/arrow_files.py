@@ -432,6 +432,18 @@ def null_rows(column: Column) -> np.ndarray | None:
     return found if absent is None else absent | found
 
 
+def nan_rows(column: Column) -> np.ndarray | None:
+    """Marks the rows that are NaN; None if none is, or they are no numbers."""
+    if not isinstance(column, np.ndarray):
+        if str(column.type) not in ("float", "double", "halffloat"):
+            return None
+        column = column.to_numpy(zero_copy_only=False)
+    if column.dtype.kind != "f" or column.ndim != 1:
+        return None
+    found = np.isnan(column)
+    return found if found.any() else None
+
+
 def values(column: Column) -> Rows:
     """The values of a column without nulls: an array, a list of strings, or `Ragged`.
 

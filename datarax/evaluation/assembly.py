@@ -6,7 +6,6 @@ import jax
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.encoding import Configuration
-from datarax.evaluation.paired_parts import MODELS, PREDICTED
 from datarax.evaluation.row_scores import scored
 from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, figures, needs_scores
 from datarax.metrics import Sum
@@ -16,6 +15,7 @@ from datarax.wrappers.bootstrap import Bootstrap
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.compare import Compare
 from datarax.wrappers.interval import Interval
+from datarax.wrappers.pairs import Pairs
 from datarax.wrappers.sliced import Sliced
 
 CLUSTERS = 4096
@@ -38,8 +38,8 @@ def assembled(config: Configuration) -> Collection:
     - `drawn`: replicas of the other metrics whose states are small.
     - `slice_i`: the metrics of slicing `i`, and `slice_i_drawn` with replicas.
 
-    Of two models, `a` and `b` have all metrics, `paired` the differences by formulas, and `drawn`
-    those of replicas. The slices have `a`, `b` and `paired`.
+    Of two models, `models` has all metrics of both, `paired` the differences by formulas, and
+    `drawn` those of replicas. The slices have `models` and `paired`.
 
     Raises:
         MetricInputError: a metric lacks an option, or refuses one.
@@ -123,11 +123,7 @@ def _with_formula(config: Configuration) -> dict[str, Metric]:
 
 def _compared(metrics: dict[str, Metric], config: Configuration) -> dict[str, Metric]:
     """The metrics of two models, and the differences by formulas."""
-    # Both models see the same rows: one target, and two sets of predictions.
-    parts: dict[str, Metric] = {
-        model: Collection({name: _of_model(each, model) for name, each in metrics.items()})
-        for model in MODELS
-    }
+    parts: dict[str, Metric] = {"models": Pairs(Collection(metrics))}
     paired = {name: x for name, each in metrics.items() if (x := _paired(each, config))}
     return parts | ({"paired": Collection(paired)} if paired else {})
 
@@ -163,18 +159,6 @@ def _small(config: Configuration, limit: int) -> dict[str, Metric]:
 
 def _bytes(metric: Metric) -> int:
     return sum(x.nbytes for x in jax.tree.leaves(metric))
-
-
-def _of_model(metric: Metric, model: str) -> Metric:
-    """The metric that takes the outputs of one of two models."""
-    routes = {
-        route.argument: f"{route.output}_{model}"
-        for route in metric.routes()
-        # All others, such as targets and weights, are of both models. The errors and the masks of
-        # the predictions come from `Configuration.encoding`.
-        if route.output in (*PREDICTED, "error", "valid")
-    }
-    return metric.from_outputs(**routes)
 
 
 def _beside(config: Configuration) -> dict[str, Metric]:

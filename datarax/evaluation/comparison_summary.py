@@ -1,13 +1,22 @@
 """The summary of a comparison of two models on the same rows, as plain JSON."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from datarax.evaluation.encoding import Configuration, Json
 from datarax.evaluation.outcome import Outcome
-from datarax.evaluation.outcome_summary import Ends, Values, head_of, numbers, of_replicas, plain
-from datarax.evaluation.paired_parts import MODELS
+from datarax.evaluation.outcome_summary import (
+    NAN_EFFECT,
+    Ends,
+    Values,
+    head_of,
+    numbers,
+    of_replicas,
+    plain,
+)
 from datarax.evaluation.tasks import better, described
 from datarax.metrics.base import read
 from datarax.metrics.reading import flat_items
@@ -49,18 +58,34 @@ def comparison_of(
             "columns": outcome.columns,
             "metrics": rows,
             "slices": slices,
-            "excluded": excluded,
+            "excluded": [*excluded, *_lost(config, metric)],
             "confidence": config.confidence,
             "notes": list(notes),
         }
     )
 
 
+def _lost(config: Configuration, metric: Collection) -> Iterator[Json]:
+    """Lists the rows that one model cannot be used for; metrics that lose the same are together."""
+    reading = read(metric["models"])
+    policies, found = dict(reading.policies), {}
+    for name, unusable in reading.invalid.items():
+        pairs, _, of = name.partition("/")
+        lost = int(np.asarray(unusable.total))
+        if pairs == "pairs" and lost:
+            effect = NAN_EFFECT if policies[name] == "propagate" else "left out of both"
+            found.setdefault((lost, effect), []).append(of)
+    for (lost, effect), names in found.items():
+        where = "all metrics" if len(names) == len(config.specs) > 1 else ", ".join(names)
+        reason = "cannot be used for one of the two models"
+        yield {"reason": reason, "where": where, "rows": lost, "effect": effect}
+
+
 def _rows(config: Configuration, metric: Collection) -> list[Json]:
     """The metrics of two models, with their differences and the intervals of those."""
     results = {
         name: read(metric[name]).checked("", warns=False).on_host()
-        for name in (*MODELS, "paired")
+        for name in ("models", "paired")
         if name in metric
     }
     results = dict(flat_items(results))
@@ -82,15 +107,15 @@ def _slices(config: Configuration, metric: Collection) -> list[Json]:
 
 
 def _compared(config: Configuration, results: Values, drawn: Ends) -> list[Json]:
-    """The rows of metrics, from results whose names begin with "a/", "b/" and "paired/"."""
+    """The rows of metrics, from results whose names begin with "models/" and "paired/"."""
 
     def below(prefix: str) -> dict[str, Any]:
         return {
             name.removeprefix(prefix): x for name, x in results.items() if name.startswith(prefix)
         }
 
-    rows, b = [], below("b/")
-    for spec, name, value in numbers(config, below("a/")):
+    rows, b = [], below("models/b/")
+    for spec, name, value in numbers(config, below("models/a/")):
         found = drawn.get(name) or below(f"paired/{name}/") | {"method": "formula"}
         lower, upper = (found.get(end, math.nan) for end in ("lower", "upper"))
         # Without an interval it is not known whether the difference is more than chance.

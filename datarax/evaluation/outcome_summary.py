@@ -31,7 +31,7 @@ _ENDS = *_NUMBERS, "method"
 FORMAT = 1
 """The version of the layout of the summary."""
 
-_NAN = "the result is NaN; --on-invalid exclude leaves such rows out"
+NAN_EFFECT = "the result is NaN; --on-invalid exclude leaves such rows out"
 
 
 def head_of(outcome: Outcome, version: str) -> Json:
@@ -230,7 +230,7 @@ def _unusable(reading: Reading, config: Configuration, columns: str) -> Iterator
             continue
         for kind, count in unusable.counts.items():
             if int(count):
-                effect = _NAN if policies[name] == "propagate" else "left out"
+                effect = NAN_EFFECT if policies[name] == "propagate" else "left out"
                 # No advice to leave rows out where labels that are shifted explain them.
                 if kind == "out of range" and float(unusable.example) in labels:
                     only_labels = replace(unusable, takes_probabilities=False)

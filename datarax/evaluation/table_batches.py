@@ -1,6 +1,6 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -8,11 +8,12 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.arrow_files import null_rows, values
+from datarax.evaluation.arrow_files import nan_rows, null_rows, values
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.files import open_table
 from datarax.evaluation.identity import unchanged
 from datarax.evaluation.tables import Column, Outputs, Part, Ragged, Rows, Types, reading
+from datarax.wrappers.clusters import CLUSTER
 
 READ_ROWS = 2**16
 NOT_A_CLASS = -1
@@ -54,6 +55,7 @@ def batches(
     held: list[Outputs] = []
     # The columns of optional outputs do not leave rows out: a missing value is one of their slices.
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
+    clusters = {name for feed in feeds if feed.output == CLUSTER for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
     with (
@@ -66,7 +68,8 @@ def batches(
             # By the place in the file, before rows are left out: the same for any batch size.
             ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
             place += size
-            keep = _complete({name: table[name] for name in table if name in needed}, excluded)
+            within = {name: table[name] for name in table if name in needed}
+            keep = _complete(within, clusters, excluded)
             if keep is not None:
                 table = {
                     name: x[keep] if isinstance(x, np.ndarray) else x.filter(keep)
@@ -180,11 +183,18 @@ def _stacked(columns: list[Rows]) -> Rows:
     return np.stack(columns, -1)
 
 
-def _complete(table: Mapping[str, Column], excluded: dict[str, int]) -> np.ndarray | None:
-    """The rows that have a value in all columns; None if all have. Counts the others."""
+def _complete(
+    table: Mapping[str, Column], clusters: Container[str], excluded: dict[str, int]
+) -> np.ndarray | None:
+    """The rows that have a value in all columns; None if all have. Counts the others.
+
+    In columns of clusters, NaN is no value: as pandas writes that there is none.
+    """
     keep: np.ndarray | None = None
     for name, column in table.items():
-        absent = null_rows(column)
+        absent, nan = null_rows(column), nan_rows(column) if name in clusters else None
+        if nan is not None:
+            absent = nan if absent is None else absent | nan
         if absent is None:
             continue
         keep = np.ones(len(absent), bool) if keep is None else keep

@@ -138,10 +138,12 @@ class Pairs(WithArgument):
             pair = {model: f"{route.output}_{model}" for model in MODELS}
             if route.output is None:
                 continue
+            # A collection takes outputs by their own names.
+            name = route.output if route.path else route.argument
             if outputs.keys() >= {*pair.values()}:
-                given |= {f"{route.argument}_{model}": outputs[pair[model]] for model in MODELS}
+                given |= {f"{name}_{model}": outputs[pair[model]] for model in MODELS}
             elif route.output in outputs:  # for both models
-                given[route.argument] = outputs[route.output]
+                given[name] = outputs[route.output]
             elif route.required or route.routed:
                 raise MetricInputError(
                     f"Compare({type(self.metric).__name__}) needs the output {route.output!r}, or "

@@ -108,6 +108,24 @@ def test_a_column_of_clusters_with_holes(columns, tmp_path, capsys):
     assert "'nowhere'" in refusal(capsys, "evaluate", path, *BINARY, "--cluster-by", "nowhere")
 
 
+@pytest.mark.parametrize("kind", ["parquet", "npz"])
+def test_nan_is_no_cluster(columns, kind, tmp_path, capsys):
+    ids = np.where(np.arange(ROWS) % 10 == 0, np.nan, np.arange(ROWS) // 5)
+    data = {"score": columns["score"], "label": columns["label"], "group": ids}
+    path = tmp_path / f"a.{kind}"
+    np.savez(path, **data) if kind == "npz" else write(path, data)
+    argv = (*BINARY, "--metrics", "log_loss", "--cluster-by", "group")
+    found = evaluated(tmp_path / "out", path, *argv)
+    kept = ~np.isnan(ids)
+    error = clustered_error(losses(columns)[kept], ids[kept])
+    np.testing.assert_allclose(row(found, "log_loss")["std_error"], error, rtol=1e-5)
+    assert found["source"]["rows"] == kept.sum()
+    note = f"{ROWS - kept.sum()} rows: no value in column 'group'"
+    assert note in capsys.readouterr().out
+    assert command("compare", path, path, *argv, "--output", tmp_path / "both") == 0
+    assert "no value in column 'group' of a" in capsys.readouterr().out
+
+
 def test_queries_are_the_observations_of_a_ranking(rng, tmp_path):
     queries, depth = 30, 6
     score, relevance = rng.random((queries, depth)), rng.integers(0, 3, (queries, depth))
@@ -177,3 +195,41 @@ def test_a_model_against_itself_has_no_winner(columns, tmp_path):
     for each in json.loads((tmp_path / "out" / "metrics.json").read_text())["metrics"]:
         assert (each["difference"], each["winner"]) == (0, None)
         assert each["p_value"] in (1, None)
+
+
+def test_a_row_that_one_model_lacks_counts_for_neither(columns, rng, tmp_path, capsys):
+    lost_a, lost_b = np.arange(ROWS) < 7, (np.arange(ROWS) >= 5) & (np.arange(ROWS) < 20)
+    score_a = np.where(lost_a, np.nan, columns["score"])
+    score_b = np.where(lost_b, np.nan, np.clip(columns["score"] * 0.9 + 0.05, 0, 1))
+    paths = [
+        write(
+            tmp_path / f"{model}.parquet",
+            {"score": x, "label": columns["label"]} | {"land": np.arange(ROWS) % 2},
+        )
+        for model, x in (("a", score_a), ("b", score_b))
+    ]
+    names = "accuracy,log_loss,auroc,calibration_error"
+    argv = (*BINARY, "--metrics", names, "--slice-by", "land", "--output", tmp_path / "out")
+    assert command("compare", *paths, *argv, "--on-invalid", "exclude") == 0
+    summary = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    both = ~(lost_a | lost_b)
+    assert {(x["rows"], x["effect"]) for x in summary["excluded"]} == {(20, "left out of both")}
+    kept = {name: np.asarray(x)[both] for name, x in columns.items() if name in ("score", "label")}
+    loss = row(summary, "log_loss")
+    np.testing.assert_allclose(loss["a"], losses(kept).mean(), rtol=1e-5)
+    np.testing.assert_allclose(loss["b"], losses(kept | {"score": score_b[both]}).mean(), rtol=1e-5)
+    area = row(summary, "auroc")  # b ranks as a does
+    assert area["a"] == pytest.approx(area["b"], abs=1e-6)
+    for each in summary["metrics"]:
+        assert each["difference"] == pytest.approx(each["b"] - each["a"], abs=1e-12)
+    inside = both & (np.arange(ROWS) % 2 == 1)
+    (of,) = (x for x in summary["slices"][0]["rows"] if x["name"] == "1")
+    want = losses({"score": columns["score"][inside], "label": columns["label"][inside]}).mean()
+    np.testing.assert_allclose(row(of, "log_loss")["a"], want, rtol=1e-5)
+    said = "20 rows: cannot be used for one of the two models, in all metrics (left out of both)"
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert "left out of both" in (tmp_path / "out" / "comparison.html").read_text()
+    assert command("compare", *paths, *argv) == 0
+    summary = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert row(summary, "log_loss")["difference"] is None
+    assert "the result is NaN" in summary["excluded"][0]["effect"]
