@@ -520,7 +520,7 @@ def placed_as(metric: Metric, value: PyTree) -> PyTree:
 
 def bounds_of(metric: Metric) -> PyTree:
     """Returns the result of `bounds` of a metric, outside and inside `jit`."""
-    return placed_as(metric, read(metric).bounds[""].ends)
+    return placed_as(metric, read(metric).bounds[""].rounded_outward())
 
 
 def shareable(update: Method) -> Method:

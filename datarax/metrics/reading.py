@@ -23,6 +23,7 @@ from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import State, walk
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
+from datarax.numerics.float_ranges import outward
 from datarax.statistics.invalid_counts import (
     KINDS,
     NOT_SAMPLED,
@@ -286,6 +287,9 @@ class Bounds:
     """`results` warns if they are farther apart than this; None: never."""
     remedy: str = dataclass_field(default="more bits= narrows this", metadata={"static": True})
     """The advice of the warning."""
+    rounded: PyTree = None
+    """On the host: true where the bounds are apart because numbers were rounded when they were
+    stored, and that matters; None if it is not known. Then `results` warns, too."""
 
     def by_name(self) -> Iterator[tuple[str, PyTree, PyTree]]:
         """The lower and the upper bound of each number, with its name; of a single one, ""."""
@@ -297,8 +301,28 @@ class Bounds:
 
     @property
     def ends(self) -> tuple[PyTree, PyTree]:
-        """Both, as `bounds()` of a metric gives them."""
+        """Both."""
         return self.lower, self.upper
+
+    def rounded_outward(self) -> tuple[PyTree, PyTree]:
+        """Both, as `bounds()` of a metric gives them: in the default float dtype.
+
+        On the host they have float64, and are rounded so that what was between them still is. Those
+        that are equal are rounded to one float.
+        """
+        pairs = jax.tree.map(_rounded_outward, self.lower, self.upper)
+        return jax.tree.transpose(jax.tree.structure(self.lower), jax.tree.structure((0, 0)), pairs)
+
+
+def _rounded_outward(lower: PyTree, upper: PyTree) -> tuple[PyTree, PyTree]:
+    if not on_host(lower, upper) or np.dtype(default_float()) != np.float32:
+        return lower, upper
+    ends = [np.asarray(x, np.float64) for x in (lower, upper)]
+    (low, _), (_, high) = map(outward, ends)
+    with np.errstate(over="ignore"):
+        near = [x.astype(np.float32) for x in ends]
+    apart = ends[0] != ends[1]
+    return np.where(apart, low, near[0]), np.where(apart, high, near[1])
 
 
 @jax.tree_util.register_dataclass
@@ -389,6 +413,17 @@ class Reading:
                 if said := doubt(kind, [int(count) for count in np.asarray(counts)]):
                     warn(f"{member or name}: {said}", ScoresWarning)
         for member, bounds in self.bounds.items():
+            if bounds.rounded is not None and np.any(bounds.rounded):
+                at = np.argmax(np.ravel(bounds.rounded))
+                ends = (float(np.ravel(x)[at]) for x in bounds.ends)
+                low, high = (number(end, digits=12) for end in ends)
+                warn(
+                    f"{member or name}: the exact value is only known to be between {low} and "
+                    f"{high}, because a state keeps fewer digits than the float64 numbers have; "
+                    f"subtract what they have in common before the update, such as the first of "
+                    f"them",
+                    PrecisionWarning,
+                )
             if bounds.widest is None:
                 continue
             for part, lower, upper in bounds.by_name():

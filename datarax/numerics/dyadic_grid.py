@@ -2,8 +2,8 @@
 
 import operator
 from collections.abc import Callable
-from functools import reduce
-from typing import NamedTuple
+from functools import lru_cache, reduce
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -132,11 +132,15 @@ class DyadicGrid(NamedTuple):
         """True for the classes that have a range."""
         return self.least <= self.greatest
 
-    def place(self, x: jax.Array) -> jax.Array:
-        """The place of each number, (..., size), in the table of its class; not of NaN."""
+    def place(self, x: jax.Array, rest: jax.Array | None = None) -> jax.Array:
+        """The place of each number, (..., size), in the table of its class; not of NaN.
+
+        `rest` may have more digits of 1 minus the number, for numbers from 1/2 to 1 that were
+        rounded down to floats.
+        """
         ring = 1 << self.bits
         own = self.with_scale(*(lax.expand_dims(y, range(x.ndim - 1)) for y in self.scale))
-        place = own._cut(own._key(x, own.bottom, own.start)) & (ring - 1)
+        place = own._cut(own._key(x, own.bottom, own.start, rest)) & (ring - 1)
         ends = xp.where(x < 0, xp.int32(ring), xp.int32(ring + 1))
         return xp.where(xp.isinf(x), ends, place.astype(xp.int32))
 
@@ -207,14 +211,16 @@ class DyadicGrid(NamedTuple):
         """The width of a bin relative to its values, (size,), in the powers of two of `octaves`."""
         return xp.exp2((self.shift - _digits(self.least.dtype)).astype(self.least.dtype))
 
-    def _key(self, x: jax.Array, bottom: jax.Array, start: jax.Array) -> jax.Array:
+    def _key(
+        self, x: jax.Array, bottom: jax.Array, start: jax.Array, rest: jax.Array | None = None
+    ) -> jax.Array:
         bits = _bits(xp.abs(x))
         if not self.mirrored:
             key = _steps(bits, bottom)
         else:
             _, extra = self._mirror(bottom, start)
             near = (x >= 0.5) & (x < 1) & (bottom < _bias(x.dtype))
-            bits = xp.where(near, _bits(1 - x), bits)
+            bits = xp.where(near, _bits(1 - x if rest is None else rest), bits)
             key = _steps(bits, xp.where(near, start, bottom))
             above = xp.where(x >= 1, key + extra, key)
             key = xp.where(near, self._split(bottom, start) - key, above)
@@ -245,7 +251,10 @@ class DyadicGrid(NamedTuple):
         # above `bottom`.
         stays = end < bias
         start = xp.where(stays, other.start, bias - 1)
-        t = _steps(one + extra - key, start - self.start + 1)
+        # Rounded up where the mirror ends: of numbers with more digits than a float, which are
+        # below 1 by less than such a step, none may pass 1.
+        up = xp.where(stays, 0, 1).astype(key.dtype)
+        t = _steps(one + extra - key - up, start - self.start + 1) + up
         bits = xp.where(near, 2 * whole - t, xp.where(above, key - extra, bits))
         moved = _steps(bits, xp.where(near, end - bias + 2, power))
         moved = xp.where(above, moved + ((bias - 1 - other.start) << digits), moved)
@@ -282,11 +291,20 @@ class DyadicGrid(NamedTuple):
         # key is not above `to_one`, the greatest t.
         to_one = xp.clip(end - key, 0, extra + (1 << digits))
         t = xp.ceil(plain(to_one + 1, start) * 2.0 ** (digits + 1)) - 1
+        t = xp.maximum(t, 1)  # numbers with more digits than a float may be nearer to 1
         near = 1 - t * 2.0 ** -(digits + 1)
         one = _one(bottom, middle, digits, bias)
         above = key > one
         x = plain(xp.where(above, xp.maximum(key - extra, one), xp.abs(key)), bottom)
         return xp.where(is_near, near, xp.where(above, xp.maximum(x, 1), x))
+
+
+@lru_cache
+def least_step_to_one(bits: int, octaves: int, mirrored: int) -> float:
+    """The step of `1 - x` next to 1 in the widest mirrored grid of float32."""
+    ends: Any = np.array([[-1], [2.0 ** (octaves - 2)]], np.float32)
+    grid = DyadicGrid.of(ends[0], ends[1], bits, octaves, mirrored)
+    return 2.0 ** (int(grid.start[0]) - _bias(ends.dtype) - _digits(ends.dtype))
 
 
 class WideGrid(DyadicGrid):
@@ -319,7 +337,7 @@ class WideGrid(DyadicGrid):
         least = xp.where(self.has_values, least, 1)
         return grid._replace(first=grid._key(least, bottom, start))
 
-    def place(self, x: DoubleFloat) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
+    def place(self, x: DoubleFloat, rest: None = None) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
         if not has_wide(self.least.dtype):
             return super().place(x.high)
         high, low = x

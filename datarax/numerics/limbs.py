@@ -9,7 +9,7 @@ import math
 import jax
 import numpy as np
 
-from datarax._checks import as_float
+from datarax._checks import as_float, default_float
 from datarax._xp import all_finite, on_host, x64, xp
 from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
@@ -96,15 +96,23 @@ def is_wide(x: jax.Array) -> bool:
     return xp.iinfo(x.dtype).bits > xp.finfo(jax.dtypes.canonicalize_dtype(float)).nmant + 1
 
 
+def is_rounded(x: jax.Array) -> bool:
+    """True if an array holds numbers that the default float dtype may round.
+
+    These are integers of many bits, and on the host float64 numbers.
+    """
+    return is_wide(x) or (on_host(x) and x.dtype == np.float64 != default_float())
+
+
 def as_double(x: jax.Array) -> DoubleFloat:
     """Numbers as double-floats of the default float dtype; integers are not rounded.
 
-    On the host, float64 is not rounded either.
+    On the host, float64 numbers are not rounded before the two parts are asked for.
     """
-    dtype = jax.dtypes.canonicalize_dtype(float)
+    dtype = default_float()
     if is_wide(x):
         return double_from_int(x, dtype)
-    return DoubleFloat.of(x if x.dtype == np.float64 else x.astype(dtype))
+    return DoubleFloat.of(x if is_rounded(x) else x.astype(dtype))
 
 
 def float_or_double(x: jax.Array) -> jax.Array | DoubleFloat:

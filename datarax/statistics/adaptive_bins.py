@@ -20,7 +20,8 @@ from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, Parts
 from datarax.numerics.digit_sums import sum_doubles
 from datarax.numerics.double_float import DoubleFloat, concatenate, has_wide, stack
-from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid, WideGrid
+from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid, WideGrid, least_step_to_one
+from datarax.numerics.float_ranges import is_single, next_float, outward, two_keys
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.extremes import Greatest
@@ -49,9 +50,30 @@ class Contents(NamedTuple):
     """The least value of each bin, or infinity if it is empty; None if extremes are not kept."""
     greatest: jax.Array | None
     """The greatest value of each bin, or -infinity."""
+    beyond: tuple[jax.Array, jax.Array] | None = None
+    """True for the classes whose least, and greatest, finite value was rounded, (size,). It is
+    within a float of what the bin says."""
     ends: DoubleFloat | None = None
     """The least and the greatest values without rounding, (2, size, slots), where floats would be
     rounded."""
+
+
+class Binned(NamedTuple):
+    """Values (N, size) as they are binned; they mean nothing where they do not count."""
+
+    x: Any
+    """What places a value: floats, or the double-floats of `WideBins`."""
+    least: Any
+    """A lower bound of each value, in the form of `x`: the value, unless it was rounded."""
+    greatest: Any
+    """An upper bound of each value."""
+    ends: tuple[Any, Any]
+    """A lower and an upper bound of each value as floats, which are finite if the value is."""
+    rest: Any = None
+    """1 minus each value from 1/2 to 1, where this has more digits than 1 minus `x`."""
+    code: Any = None
+    """The digits that the greatest and the least float within a value lack, see `two_keys`; 0 if
+    the value is a float. None if all are floats, or the bins do not keep them."""
 
 
 @lru_cache(maxsize=64)
@@ -86,6 +108,9 @@ class AdaptiveBins(NeedsMaxima, LeafState):
     """The number of powers of two of `1 - x` with narrow bins, for values from 1/2 to 1."""
     keeps_extremes: bool = True
     """True if each bin keeps its least and greatest value."""
+    keeps_digits: bool = False
+    """True if each bin also keeps what these floats lack of float64 numbers: so it is known whether
+    they are equal. Only with `keeps_extremes`."""
 
     counts: ScatterCounts = state()
     """The weights, of shape (rows, size, slots), in the places of the grid."""
@@ -94,7 +119,13 @@ class AdaptiveBins(NeedsMaxima, LeafState):
     negated: MetricAccumulator = state()
     """The maximum of -x in each bin, (size, slots); only with `keeps_extremes`."""
     greatest: MetricAccumulator = state()
-    """The maximum of x in each bin, (size, slots); only with `keeps_extremes`."""
+    """The maximum of x in each bin, (size, slots); only with `keeps_extremes`.
+
+    With `keeps_digits`, numbers that are no floats are rounded inward: the least up, the greatest
+    down. So these cross if all numbers of a bin are between the same two floats."""
+    codes: MetricAccumulator = state()
+    """The maxima of the negated codes of the numbers in each bin that are no floats, and of their
+    codes, (2, size, slots); -infinity if there is none. Only with `keeps_digits`."""
 
     def __post_init__(self) -> None:
         bits = self.bits
@@ -115,6 +146,9 @@ class AdaptiveBins(NeedsMaxima, LeafState):
             nothing = np.broadcast_to(-np.inf, (self.size, slots))
             greatest = MetricAccumulator(nothing, MetricReduceOp.max)
             empty |= {"negated": greatest, "greatest": greatest}
+            if self.keeps_digits:
+                both = np.broadcast_to(nothing, (2, *nothing.shape))
+                empty["codes"] = MetricAccumulator(both, MetricReduceOp.max)
         return empty
 
     @property
@@ -144,7 +178,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
 
         Args:
             x: of shape (N, size), in the default float dtype; any value where the weight is zero,
-                elsewhere not NaN.
+                elsewhere not NaN. On the host also of float64: see `as_binned`.
             w: the weights, as floats or booleans, of shape (N, size) or (N, 1).
             row: the row of each value, as integers or booleans; the first row if there is none.
         """
@@ -156,28 +190,34 @@ class AdaptiveBins(NeedsMaxima, LeafState):
             return self
         # All arrays get one type, on an `Explicit` mesh that of the batch.
         x, w, row, self = replicated((x, w, row, self))
-        x = x.astype(self.reach.dtype) if hasattr(x, "astype") else x
         counted = xp.broadcast_to(w.astype(xp.bool_), x.shape)
 
-        def placed(x: Any, bins: Self, grid: DyadicGrid) -> Self:
+        def placed(x: Binned, bins: Self, grid: DyadicGrid) -> Self:
             slots = grid.slots
-            place = grid.place(x) + xp.arange(self.size, dtype=xp.int32)[None, :] * slots
+            place = grid.place(x.x, x.rest) + xp.arange(self.size, dtype=xp.int32)[None, :] * slots
             end = xp.int32(self.size * slots * self.rows)
             place = replaced(counted, place, end)  # those that do not count are dropped
             changes = bins.extremes_with(place, x) if self.keeps_extremes else {}
             if row is not None:
                 place = place + row.astype(xp.int32) * (self.size * slots)
-            weights = counted if w.dtype == xp.bool_ else xp.broadcast_to(w, x.shape)
+            weights = counted if w.dtype == xp.bool_ else xp.broadcast_to(w, counted.shape)
             return bins.with_parts(changes | {"counts": bins.counts.add_below_full(place, weights)})
 
         return self.covering(x, counted, placed)
 
-    def extremes_with(self, place: jax.Array, x: Any) -> dict[str, PyTree]:
+    def extremes_with(self, place: jax.Array, x: Binned) -> dict[str, PyTree]:
         """The extremes, updated with values (N, size) at these places of the flattened tables."""
-        return {
-            "negated": extreme_at(self.negated, place, -x),
-            "greatest": extreme_at(self.greatest, place, x),
+        changes: dict[str, PyTree] = {
+            "negated": extreme_at(self.negated, place, -x.least),
+            "greatest": extreme_at(self.greatest, place, x.greatest),
         }
+        if x.code is not None:
+            some, slots = np.flatnonzero(x.code), self.size * self.slots
+            index, code = (np.take(each, some) for each in (place, x.code))
+            index, code = index[index < slots], code[index < slots]  # of those that count
+            both: Any = np.concatenate([index, index + slots]), np.concatenate([-code, code])
+            changes["codes"] = extreme_at(self.codes, *both)
+        return changes
 
     def covering(self, x: Any, counted: jax.Array, placed: Callable[..., Self]) -> Fold:
         """The state that `placed` returns. It waits for the range of the values.
@@ -186,7 +226,8 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         its grid. Only those values matter that are `counted`; both are (N, size). The tables have
         room to count each of them.
         """
-        x, (below, above) = self.as_binned(x, counted)
+        binned = self.as_binned(x, counted)
+        below, above = binned.ends
         finite = counted & xp.isfinite(below)
         reach = self.reach.parts[0]
         nothing = xp.asarray(-xp.inf, reach.dtype)
@@ -197,22 +238,67 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         def reached(*greatest: jax.Array) -> Self:
             ends = xp.minimum(reach, -xp.stack(greatest).reshape(reach.shape))
             ends = xp.where(ends == 0, xp.zeros((), ends.dtype), ends)  # -0.0 becomes 0.0
-            return placed(x, *self.reaching(ends, self.counts.is_full(counted.size)))
+            return placed(binned, *self.reaching(ends, self.counts.is_full(counted.size)))
 
         if self.size > 1:  # by columns, each is vectorised
             return Fold([], lambda: reached(*(xp.max(x, 0, initial=nothing) for x in ends)))
         return Fold([Term(x, (0,), "max") for x in ends], reached)
 
-    def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-        """Values as they are binned, and a lower and an upper bound of each, as floats.
+    def as_binned(self, x: Any, counted: Any) -> Binned:
+        """Values as they are binned.
 
-        They mean nothing where they are not `counted`.
+        Float64 numbers of the host are rounded to the default float only here: down for their
+        place, and outward for the extremes of their bin. So all that the state says of them is
+        true of the numbers as they were given.
         """
+        dtype = self.reach.dtype
+        if type(x) is np.ndarray and x.dtype == np.float64 != dtype:
+            return self._rounded(np.where(counted, x, 0))
+        x = x.astype(dtype)
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
         # so that every device gives the same result.
         some = counted & (xp.abs(x) >= float(xp.finfo(x.dtype).tiny))
         x = replaced(some, x, xp.zeros((), x.dtype))
-        return x, (x, x)
+        return Binned(x, x, x, (x, x))
+
+    def _rounded(self, x: np.ndarray) -> Binned:
+        """Float64 numbers of the host, of which none is NaN."""
+        least, greatest = outward(x)
+        most = np.finfo(np.float32).max
+        is_infinite = np.isinf(x)
+        below = np.where(is_infinite, least, np.maximum(least, -most))
+        above = np.where(is_infinite, greatest, np.minimum(greatest, most))
+        place, rest = below, None
+        is_small = (x != 0) & (np.abs(x) < np.finfo(np.float32).tiny)
+        place = np.where(is_small, np.float32(0), place)
+        if self.mirrored:
+            # From 1/2 to 1 the key is that of 1 - x, which float64 holds without rounding. What is
+            # nearer to 1 than the steps of the widest grid is in the bin of 1.
+            rest = (1 - x).astype(np.float32)
+            near = (x < 1) & (rest < least_step_to_one(self.bits, self.octaves, self.mirrored))
+            place = np.where(near, np.float32(1), place)
+        is_rounded = least != greatest
+        if not self.keeps_extremes:
+            below, above = self._wide_reach(is_rounded, below, above)
+        elif not self.mirrored:
+            # A range that ends beyond the extremes of all bins says that its end was rounded.
+            below = np.where(is_rounded, np.maximum(next_float(below, -np.inf), -most), below)
+            above = np.where(is_rounded, np.minimum(next_float(above, np.inf), most), above)
+        if not self.keeps_digits or not is_rounded.any():
+            return Binned(place, least, greatest, (below, above), rest)
+        return Binned(place, greatest, least, (below, above), rest, two_keys(x)[1])
+
+    def _wide_reach(self, is_rounded: np.ndarray, below: Any, above: Any) -> tuple[Any, Any]:
+        """The ends of a range in which no bin holds one float, if some values were rounded.
+
+        Without extremes, a bin that holds one float counts as a tie. The widest bins are those of a
+        range of both signs; above 1, those of a range with enough keys.
+        """
+        more = np.float32(1 + 2.0 ** (self.bits - 24))
+        above = np.where(is_rounded & (above >= 1), np.maximum(above, more), above)
+        return np.where(is_rounded, -np.abs(above), below), np.where(
+            is_rounded, np.maximum(above, np.abs(below)), above
+        )
 
     def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
         """The state with the bins of a range that includes the present one, and the new grid.
@@ -288,7 +374,8 @@ class AdaptiveBins(NeedsMaxima, LeafState):
     @property
     def _kept(self) -> tuple[str, ...]:
         """The names of the extremes."""
-        return ("negated", "greatest") if self.keeps_extremes else ()
+        digits = ("codes",) if self.keeps_digits else ()
+        return ("negated", "greatest", *digits) if self.keeps_extremes else ()
 
     def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
         """The tables of an old grid on a new one, whose bins are unions of the old ones."""
@@ -390,7 +477,21 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         # An empty bin has the least value infinity and the greatest -infinity: a tie, too. The
         # least value is a better threshold than the edge of the bin: it occurs in the data.
         least, greatest = -_taken(self.negated.value, order), _taken(self.greatest.value, order)
-        return Contents(weights, least, least >= greatest, least, greatest)
+        if self.keeps_digits:
+            negated, code = _taken(self.codes.value, order)
+            some = xp.isfinite(code)
+            is_one = (least > greatest) & (negated == -code) & is_single(code)
+            is_tie = xp.where(some, is_one, least >= greatest)
+            least = xp.where(some, next_float(least, -np.inf), least)
+            greatest = xp.where(some, next_float(greatest, np.inf), greatest)
+            return Contents(weights, least, is_tie, least, greatest)
+        # The bins of the infinities, which are the first and the last, are not looked at.
+        reach = self.reach.value
+        beyond = (
+            reach[0] != xp.min(least[:, 1:-1], -1, initial=xp.inf),
+            -reach[1] != xp.max(greatest[:, 1:-1], -1, initial=-xp.inf),
+        )
+        return Contents(weights, least, least >= greatest, least, greatest, beyond)
 
 
 def _with_ends(x: jax.Array, low: float, high: float) -> jax.Array:
@@ -407,8 +508,8 @@ def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
 
 
 def _greatest_at(place: Places, greatest: jax.Array) -> jax.Array:
-    """The maxima of the extremes (size, slots) that get the same place."""
-    return at(xp.full_like(greatest, -xp.inf))[place].max(greatest)
+    """The maxima of the extremes (..., size, slots) that get the same place."""
+    return at(xp.full_like(greatest, -xp.inf))[..., *place].max(greatest)
 
 
 def _places_of(old: DyadicGrid, new: DyadicGrid) -> Places:
@@ -441,18 +542,25 @@ class WideBins(AdaptiveBins):
     def grid_of(self, reach: jax.Array) -> DyadicGrid:
         return WideGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
 
-    def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+    def as_binned(self, x: Any, counted: Any) -> Binned:
         if not has_wide(x.dtype):
             x = DoubleFloat.of(x.high)
         some = counted & (xp.abs(x.high) >= float(xp.finfo(x.dtype).tiny))
         x = x.map(lambda part: xp.where(some, part, 0))
-        high, low = x
-        infinity = xp.asarray(xp.inf, high.dtype)
-        least = xp.where(low < 0, xp.nextafter(high, -infinity), high)
-        greatest = xp.where(low > 0, xp.nextafter(high, infinity), high)
-        return x, (least, greatest)
+        least = greatest = x
+        if x.is_on_host and has_wide(x.dtype):
+            # A double-float has fewer digits than float64.
+            high, low = x
+            rest: Any = x.wide - high
+            if (rest != low).any():
+                least, greatest = (DoubleFloat(high, part) for part in outward(rest))
+        infinity = xp.asarray(xp.inf, x.dtype)
+        (high, low), (other, up) = least, greatest
+        below = xp.where(low < 0, xp.nextafter(high, -infinity), high)
+        above = xp.where(up > 0, xp.nextafter(other, infinity), other)
+        return Binned(least, least, greatest, (below, above))
 
-    def extremes_with(self, place: jax.Array, x: Any) -> dict[str, PyTree]:
+    def extremes_with(self, place: jax.Array, x: Binned) -> dict[str, PyTree]:
         index = place.astype(xp.uint32).reshape(-1)
 
         def updated(extreme: Greatest, values: DoubleFloat) -> Greatest:
@@ -467,7 +575,10 @@ class WideBins(AdaptiveBins):
 
             return extreme.with_parts({"parts": tuple(both.map(folded).reshape(*table.shape))})
 
-        return {"negated": updated(self.negated, -x), "greatest": updated(self.greatest, x)}
+        return {
+            "negated": updated(self.negated, -x.least),
+            "greatest": updated(self.greatest, x.greatest),
+        }
 
     def extremes_on(self, greatest: Parts, place: Places) -> Parts:
         high, low = DoubleFloat(*greatest).map(partial(_greatest_at, place))
@@ -481,4 +592,6 @@ class WideBins(AdaptiveBins):
         )
         least = -negated
         ends = stack([least, greatest])
-        return Contents(weights, least.high, least >= greatest, least.high, greatest.high, ends)
+        return Contents(
+            weights, least.high, least >= greatest, least.high, greatest.high, ends=ends
+        )

@@ -135,7 +135,7 @@ def examples(
     # A softmax does not depend on subnormal logits. Scores that may be infinite are log-odds, and
     # those of the least normal numbers do.
     of_softmax = from_logits and num_classes is not None
-    given = numeric(preds, name, subnormals=of_softmax and not infinite)
+    given = numeric(preds, name, subnormals=of_softmax and not infinite, any_range=infinite)
     target = numeric(target, "target")
     # The rows of a cross entropy convert what they need.
     as_given_on_host = kind == "softmax" and by_label and on_host(given) and not is_integer(given)

@@ -1,18 +1,22 @@
 """Scores of positives and negatives, in bins or kept; `Groups`: how these are read."""
 
-from typing import NamedTuple, Self
+import operator
+from functools import reduce
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
 
 from datarax._checks import as_float, default_float
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, special, xp
+from datarax._xp import lax, on_host, special, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.float_grid import default_bits
+from datarax.numerics.float_ranges import is_single, of_two_keys, two_keys
+from datarax.numerics.limbs import is_rounded
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import softmax_log_odds
 from datarax.numerics.sums import run_sums, suffix_sums
@@ -191,8 +195,12 @@ class Scores(CountsInvalid):
             from_logits=bool(self.from_logits),
             kind=self.invalid.scores,
         )
+        # Float64 scores of the host are rounded where they are stored, which keeps their bounds.
+        given = preds if hasattr(preds, "dtype") else np.asarray(preds)
+        dtype = scores.dtype if is_rounded(given) else default_float()
         if self.from_logits:
-            scores = log_odds(scores, self.num_classes is not None)
+            scores = log_odds(scores, self.num_classes is not None, dtype)
+        scores = scores.astype(dtype)
         if self.num_classes is not None:
             # Each class against the rest: its positives are the examples with its label.
             target = is_class(target, self.num_classes)
@@ -237,8 +245,8 @@ _MOST_LOG_ODDS = 700.0
 """The range of the log-odds of float64 probabilities."""
 
 
-def log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
-    """The log-odds of logits; infinite beyond the log-odds of float64 probabilities.
+def log_odds(logits: jax.Array, of_softmax: bool, dtype: np.dtype) -> jax.Array:
+    """The log-odds of logits, of a dtype; infinite beyond the log-odds of float64 probabilities.
 
     So an impossible class may have a logit of -1e9, and does not widen the bins of other scores.
     """
@@ -246,7 +254,7 @@ def log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
     if of_softmax:
         # In float64 and then rounded, as they are stored: so the same logits in another order of
         # the classes have the same log-odds, on the host and on devices.
-        z = DoubleFloat.of(logits).evaluated(softmax_log_odds).astype(default_float())
+        z = DoubleFloat.of(logits).evaluated(softmax_log_odds).astype(dtype)
     return xp.where(xp.abs(z) > _MOST_LOG_ODDS, xp.sign(z) * xp.inf, z)
 
 
@@ -296,6 +304,7 @@ class ScoreHistogram(Scores):
             octaves=octaves,
             mirrored=mirrored,
             keeps_extremes=self.size <= _MOST_WITH_EXTREMES,
+            keeps_digits=self.size <= _MOST_WITH_EXTREMES,
         )
 
     def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
@@ -311,8 +320,9 @@ class ScoreHistogram(Scores):
 class ScoreBuffer(KeepsRows, Scores):
     """The scores, targets and weights of the first `capacity` examples; counts the others.
 
-    Scores are kept in float32 (float64 with x64); subnormal numbers count as 0. Examples of weight
-    zero take no room.
+    Scores are kept without rounding: those of float64 on the host in two float32, see
+    `datarax.numerics.float_ranges`. Subnormal numbers count as 0. Examples of weight zero take no
+    room.
 
     Example:
         >>> import jax.numpy as jnp
@@ -326,13 +336,13 @@ class ScoreBuffer(KeepsRows, Scores):
     """The number of examples that are kept; a merge keeps the first `capacity` of both."""
 
     rows: Rows = state()
-    """One row per example: its scores; then, for multiclass, its label and its weight; otherwise a
-    target for each score, and a weight for each score."""
+    """One row per example: the two keys of its scores; then, for multiclass, its label and its
+    weight; otherwise a weight for each score, which is negative for that of a negative."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         size = self.scores_of_row
-        width = size + 2 if self.num_classes is not None else 3 * size
+        width = 2 * size + 2 if self.num_classes is not None else 3 * size
         self.rows = Rows(self.capacity, (width,), default_float().name)
 
     @property
@@ -341,46 +351,64 @@ class ScoreBuffer(KeepsRows, Scores):
         return self.num_classes or self.num_labels or 1
 
     def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
-        used, dtype = w.astype(xp.bool_), self.rows.dtype
+        used, dtype = w.astype(xp.bool_), np.dtype(self.rows.dtype)
         # Scores of weight zero may hold anything, and must not reach the sort. -0.0 equals 0.0, and
         # some devices flush subnormal numbers to zero: all of them become 0.0, so that every device
         # gives the same result.
-        tiny = float(np.finfo(default_float()).tiny)
+        tiny = float(np.finfo(scores.dtype).tiny)
         scores = xp.where(used & (xp.abs(scores) >= tiny), scores, 0)
-        target, w = positive, w.astype(dtype)
+        if type(scores) is np.ndarray and scores.dtype == np.float64 != dtype:
+            keys: Any = two_keys(scores)
+        else:
+            keys = scores.astype(dtype), xp.zeros(scores.shape, dtype)
+        w = w.astype(dtype)
         if self.num_classes is not None:
             own = int(self.ignored_class == 0)  # a class whose scores have the weight of the row
-            target, w = xp.argmax(positive, -1)[:, None], w[:, own : own + 1]
-        parts = (scores.astype(dtype), target.astype(dtype), w)
-        kept = self.rows.append(xp.concatenate(parts, -1), xp.any(used, -1))
+            rest = xp.argmax(positive, -1)[:, None].astype(dtype), w[:, own : own + 1]
+        else:
+            rest = (xp.where(positive, w, -w),)
+        kept = self.rows.append(xp.concatenate((*keys, *rest), -1), xp.any(used, -1))
         return {"rows": kept}
 
-    def _columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Scores, weights of positives and weights of negatives, by class or of all: (size, n)."""
+    def _columns(self) -> tuple[jax.Array, ...]:
+        """The two keys of scores, and weights of positives and of negatives.
+
+        By class, or of all: (size, n).
+        """
         # What the columns of a row hold, `rows` says.
         data, size = xp.asarray(self.rows.data).T, self.scores_of_row
-        scores = data[:size]
+        scores, codes = data[:size], data[size : 2 * size]
         if self.num_classes is not None:
             classes = xp.arange(size, dtype=xp.int32)[:, None]
-            positive, w = data[size:-1].astype(xp.int32) == classes, data[-1:]
+            positive, w = data[2 * size : -1].astype(xp.int32) == classes, data[-1:]
         else:
-            positive, w = data[size : 2 * size] == 1, data[2 * size :]
+            w = data[2 * size :]
+            positive, w = w > 0, xp.abs(w)
         w = xp.where(self.rows.is_filled[None, :], w, 0)
         w = xp.broadcast_to(w, scores.shape)
         if self.ignored_class is not None:
             w = xp.where((np.arange(size) == self.ignored_class)[:, None], 0, w)
         # Rows without data get the score infinity, so that they come last when sorted.
-        scores = xp.where(w != 0, scores, xp.inf)
-        columns = scores, xp.where(positive, w, 0), xp.where(positive, 0, w)
-        scores, positives, negatives = (x.reshape(self.size, -1) for x in columns)
-        return scores, positives, negatives
+        scores, codes = xp.where(w != 0, scores, xp.inf), xp.where(w != 0, codes, 0)
+        columns = scores, codes, xp.where(positive, w, 0), xp.where(positive, 0, w)
+        return tuple(x.reshape(self.size, -1) for x in columns)
 
     def groups(self) -> Groups:
         """The weights by class and distinct score, each at the first place of its score."""
-        scores, positives, negatives = lax.sort(self._columns(), dimension=-1, num_keys=1)
+        scores, codes, *others = self._columns()
+        keys: tuple[Any, ...] = (scores, codes)
+        if on_host(scores):  # one key in place of two
+            some = codes.any()
+            keys = (of_two_keys(scores, codes) if some else scores,)
+            others += [codes] if some else []
+        ordered = lax.sort((*keys, *others), dimension=-1, num_keys=len(keys))
+        keys, (positives, negatives, *others) = ordered[: len(keys)], ordered[len(keys) :]
+        is_tie = xp.ones_like(scores, xp.bool_)
+        for codes in (*keys[1:], *others):
+            is_tie = is_single(codes)
         edge = xp.ones_like(scores[:, :1], xp.bool_)
-        differs = scores[:, 1:] != scores[:, :-1]
+        differs = reduce(operator.or_, (x[:, 1:] != x[:, :-1] for x in keys))
         first = xp.concatenate([edge, differs], -1)
         last = xp.concatenate([differs, edge], -1)
         positives, negatives = (run_sums(w, first, last) for w in (positives, negatives))
-        return Groups.of(positives, negatives, xp.ones_like(first), scores)
+        return Groups.of(positives, negatives, is_tie, keys[0])

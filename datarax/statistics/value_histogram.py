@@ -6,15 +6,16 @@ from typing import Any, Literal, Self, get_args
 import jax
 import numpy as np
 
-from datarax._checks import choice, default_float, numeric, positive_int
+from datarax._checks import as_float, choice, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import read_on_host, xp
+from datarax._xp import on_host, read_on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.limbs import as_double
+from datarax.numerics.float_ranges import next_float
+from datarax.numerics.limbs import as_double, is_rounded
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins, Contents, WideBins
@@ -88,9 +89,12 @@ class ValueHistogram(CountsInvalid):
 
         NaN is excluded, and counted in `invalid` unless its weight is zero.
         """
-        x = as_double(numeric(values, "values"))
+        given = numeric(values, "values", any_range=True)
+        x = as_double(given)
         w, invalid = rows_weight(is_nan(x.high), weights)
-        x = x if self.integers else x.high
+        if not self.integers:
+            # Float64 numbers of the host are rounded by the bins, which keep their bounds.
+            x = as_float(given) if on_host(given) and is_rounded(given) else x.high
         # Replicated first: JAX does not flatten several axes of a type that is sharded.
         x, w = replicated((x, xp.broadcast_to(w, x.shape)))
         bins = self.bins.plus_rows(x.reshape(-1, 1), w.reshape(-1, 1))
@@ -115,6 +119,25 @@ class ValueHistogram(CountsInvalid):
         """
         lower, _, upper = self._quantiles(checked_q(q), method)
         return lower, upper
+
+    def bounds_of_quantile(
+        self, q: float | Sequence[float], *, method: Method = "inverted_cdf"
+    ) -> tuple[jax.Array, jax.Array, Any]:
+        """`quantile_bounds`, and where they are apart by rounding alone, and that matters.
+
+        That is where they are a float32 apart, and this is more than a thousandth of the range of
+        the values; or where one of them is beyond the range of float32. None if it is not known.
+        """
+        lower, upper = self.quantile_bounds(q, method=method)
+        if not on_host(lower, upper):
+            return lower, upper, None
+        least, negated = np.asarray(self.bins.reach.value)[:, 0]
+        with np.errstate(invalid="ignore", over="ignore"):
+            gap, span = np.subtract(upper, lower), np.subtract(-negated, least, dtype=np.float64)
+            most = np.maximum(np.abs(lower), np.abs(upper)).astype(np.float32)
+            step = np.maximum(np.spacing(most), np.finfo(np.float32).tiny)
+            by_rounding = (gap > 0) & (gap <= 1.5 * step) & (gap > 1e-3 * span)
+        return lower, upper, by_rounding | (np.isinf(lower) != np.isinf(upper))
 
     def ends_of_quantile(
         self, q: float | Sequence[float], z: float, n: jax.Array
@@ -212,10 +235,28 @@ def _at_rank(
     rank = xp.floor(rest) if above else xp.ceil(rest) - 1
     # A bin of weight 1 or less has no ranks: take the middle.
     part = xp.where(n > 1, rank / xp.where(n > 1, n - 1, 1), 0.5)
-    # The quantiles 0 and 1 are the extremes of the data, which are known exactly.
-    lower = xp.where(q == 1, greatest, least)
-    upper = xp.where(q == 0, least, greatest)
+    # The quantiles 0 and 1 are the extremes of the data, which are known exactly; within a float if
+    # they were rounded.
+    first, last = least, greatest
+    if bins.beyond is not None and not (on_host(q) and np.all((q.high > 0) & (q.high < 1))):
+        first, last = _ends(bins, least, greatest)
+    lower = xp.where(q == 1, last, least)
+    upper = xp.where(q == 0, first, greatest)
     # The difference of two infinite values would be NaN.
     width = xp.where(greatest > least, greatest - least, 0)
     estimate = xp.clip(least + width * xp.clip(part, 0, 1), lower, upper)
+    # A number beyond the range of floats is between the greatest one and infinity.
+    estimate = xp.where(xp.isinf(width), xp.where(xp.isinf(greatest), greatest, least), estimate)
     return tuple(nan_where(~(total.high > 0), x) for x in (lower, estimate, upper))
+
+
+def _ends(bins: Contents, least: jax.Array, greatest: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """An upper bound of the least of all values, and a lower bound of the greatest one.
+
+    They matter where `least` and `greatest` are those of the bin that holds it.
+    """
+    found = []
+    for beyond, end, toward in zip(bins.beyond, (least, greatest), (1, -1), strict=True):  # type: ignore[arg-type]
+        next_one = next_float(end.astype(default_float()), toward * np.inf).astype(end.dtype)
+        found.append(xp.where(beyond[0], next_one, end))
+    return xp.minimum(found[0], greatest), xp.maximum(found[1], least)

@@ -576,7 +576,7 @@ class Collection(Metric):
     @outside_mesh
     def bounds(self) -> dict[str, tuple[PyTree, PyTree]]:
         """The bounds `(lower, upper)` of each metric that has bounds, by its name."""
-        bounds = {name: each.ends for name, each in read(self).bounds.items()}
+        bounds = {name: each.rounded_outward() for name, each in read(self).bounds.items()}
         return placed_as(self, bounds)
 
     def readers(self) -> list[Reader]:

@@ -117,7 +117,7 @@ def test_another_shape_operation_or_width_is_refused():
 def test_newer_and_foreign_formats_are_refused():
     arrays, info = pack(Mean())
     newer = info | {"format": checkpoint.FORMAT + 1, "metric": "as yet unknown"}
-    with pytest.raises(CheckpointError, match=r"has format 5, .* reads format 4; read it with"):
+    with pytest.raises(CheckpointError, match=r"has format 6, .* reads format 5; read it with"):
         unpack(arrays, newer, Mean())
     for foreign in ({}, None, [info], {"format": 1}, {"metric": info["metric"]}):
         with pytest.raises(CheckpointError, match="description is incomplete"):
@@ -227,7 +227,7 @@ def test_what_is_no_checkpoint_is_never_replaced(tmp_path, monkeypatch, overwrit
     save(tmp_path / "more", Mean())
     (tmp_path / "more" / "notes.txt").write_text("mine")
     save(tmp_path / "damaged", Mean())
-    (tmp_path / "damaged" / "info" / "metadata").write_text('{"format": 4')
+    (tmp_path / "damaged" / "info" / "metadata").write_text('{"format": 5')
     (tmp_path / "link").symlink_to(tmp_path / "pictures")
     # A file of the user's and a link deep within; what looks like a checkpoint; one that does not
     # say what was written.
@@ -239,7 +239,7 @@ def test_what_is_no_checkpoint_is_never_replaced(tmp_path, monkeypatch, overwrit
     (tmp_path / "alike" / "info").mkdir()
     shutil.copy(tmp_path / "runs" / "last" / "datarax.json", tmp_path / "alike")
     (tmp_path / "alike" / "info" / "metadata").write_text(
-        '{"format": 4, "metric": {}, "sha256": ""}'
+        '{"format": 5, "metric": {}, "sha256": ""}'
     )
     shutil.copytree(tmp_path / "runs" / "last", tmp_path / "earlier")
     (tmp_path / "earlier" / "datarax.json").unlink()

@@ -131,8 +131,8 @@ class HistogramQuantile(ValueMetric):
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         q, method = self.definition()
-        bounds = self.statistic.quantile_bounds(q, method=method)
-        return super().value_and_bounds()[0], Bounds(*bounds)
+        lower, upper, rounded = self.statistic.bounds_of_quantile(q, method=method)
+        return super().value_and_bounds()[0], Bounds(lower, upper, rounded=rounded)
 
 
 class Quantile(HistogramQuantile):

@@ -9,7 +9,7 @@ import numpy as np
 from datarax._checks import as_float, resolve_average
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree, TaskAverage
-from datarax._xp import xp
+from datarax._xp import on_host, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
@@ -77,7 +77,12 @@ class ScoreTable(Scores):
             self.bits = default_bits(self.size * self.size)
         octaves, mirrored = (LOG_ODDS_OCTAVES, 0) if self.from_logits else (20, 20)
         self.bins = AdaptiveBins(
-            size=self.size, rows=self.size, bits=self.bits, octaves=octaves, mirrored=mirrored
+            size=self.size,
+            rows=self.size,
+            bits=self.bits,
+            octaves=octaves,
+            mirrored=mirrored,
+            keeps_digits=True,
         )
 
     def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
@@ -150,13 +155,16 @@ class AreaMetric(ScoreMetric):
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         value = super().value_and_bounds()[0]
         lower, upper = (self._averaged(self._areas()[i]) for i in (0, 2))
+        rounded = None
         if isinstance(self.statistic, ScoreBuffer):
+            # Numbers beyond the range of float32 are not told apart.
+            rounded = lower < upper if on_host(lower, upper) else None
             is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.value_range
             lower = xp.where(is_incomplete, least, lower)
             upper = xp.where(is_incomplete, greatest, upper)
         # Bounds of a full buffer are the extremes, and there is a warning of its own.
         remedy = "more bits= narrows this, and exact=True with capacity= keeps the scores"
-        return value, Bounds(lower, upper, None if self.exact else 0.01, remedy)
+        return value, Bounds(lower, upper, None if self.exact else 0.01, remedy, rounded)
 
     @property
     def is_pooled(self) -> bool:

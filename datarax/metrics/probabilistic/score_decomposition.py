@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 import jax
 
-from datarax._checks import choice
+from datarax._checks import choice, default_float
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
@@ -16,6 +16,7 @@ from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.isotonic import isotonic_blocks
 from datarax.statistics.batches import examples
 from datarax.statistics.scaled_total import ScaledTotal
+from datarax.statistics.score_kinds import FLOAT32_EPS
 from datarax.statistics.scores import ScoreHistogram, log_odds
 
 Score = Literal["brier", "log"]
@@ -58,7 +59,10 @@ class ScoredHistogram(ScoreHistogram):
             score = xp.square(error_of_two(seen.preds, seen.target, from_logits=from_logits))
         else:
             score = log_loss_of_two(seen.preds, seen.target, None if from_logits else seen.eps)
-        scores = log_odds(seen.preds, False) if from_logits else seen.preds
+        # Float64 scores of the host are rounded where they are stored, which keeps their bounds.
+        dtype = seen.preds.dtype if seen.eps < FLOAT32_EPS else default_float()
+        scores = log_odds(seen.preds, False, dtype) if from_logits else seen.preds
+        scores = scores.astype(dtype)
         w = xp.broadcast_to(seen.weight, score.shape)
         added = self.plus_rows(*(x.reshape(-1, 1) for x in (scores, seen.target, w)))
         return self.with_batch(seen.invalid, **added, sums=self.sums.plus((score, w), (w, None)))

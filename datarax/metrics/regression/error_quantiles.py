@@ -5,7 +5,7 @@ from typing import Self
 
 import jax
 
-from datarax._checks import numeric, same_shape
+from datarax._checks import default_float, numeric, same_shape
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
@@ -15,7 +15,7 @@ from datarax.metrics.reading import Bounds
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
 from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.limbs import difference
+from datarax.numerics.limbs import difference, is_rounded
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import pairs
 from datarax.statistics.extremes import Greatest
@@ -88,6 +88,8 @@ class MedianAbsoluteError(RegressionMetric):
         p, t = numeric(preds, "preds"), numeric(target, "target")
         same_shape(p, t)
         error = xp.abs(difference(p, t))
+        if not (is_rounded(p) or is_rounded(t)):
+            error = error.astype(default_float())
         # An infinite error is no error that could be the median.
         error = xp.where(xp.isinf(error), xp.nan, error)
         return self.replace(statistic=self.statistic.update(error, weights=weights))
@@ -110,5 +112,7 @@ class MedianAbsoluteError(RegressionMetric):
         return self.statistic.ends_of_quantile(0.5, z, squares.observations(self.statistic.total))
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
-        bounds = self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf")
-        return super().value_and_bounds()[0], Bounds(*bounds)
+        lower, upper, rounded = self.statistic.bounds_of_quantile(
+            0.5, method="averaged_inverted_cdf"
+        )
+        return super().value_and_bounds()[0], Bounds(lower, upper, rounded=rounded)

@@ -25,7 +25,7 @@ from datarax.numerics.limbs import as_double
 from datarax.numerics.products import correlation_coefficient
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums, sum_floats
-from datarax.statistics.adaptive_bins import Places, WideBins
+from datarax.statistics.adaptive_bins import Binned, Places, WideBins
 from datarax.statistics.batches import pairs
 from datarax.statistics.buffer import PairBuffer
 from datarax.statistics.cross_moments import TwoMoments
@@ -59,8 +59,8 @@ class JointBins(WideBins):
         x, w, self = replicated((x, w, self))
         counted = xp.broadcast_to(w.astype(xp.bool_)[:, None], x.shape)
 
-        def placed(x: PyTree, bins: Self, grid: DyadicGrid) -> Self:
-            place, slots = grid.place(x), grid.slots
+        def placed(x: Binned, bins: Self, grid: DyadicGrid) -> Self:
+            place, slots = grid.place(x.x), grid.slots
             both = place + xp.arange(2, dtype=xp.int32)[None, :] * slots
             both = xp.where(counted, both, 2 * slots)  # ignored
             place = xp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)

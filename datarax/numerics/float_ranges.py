@@ -1,0 +1,77 @@
+"""Float64 numbers of the host in float32: as a range that holds each, or in two keys."""
+
+from typing import Any
+
+import numpy as np
+
+from datarax._xp import xp
+
+_CODE = np.int32(0x20000000)
+"""The bits of the least code, a float32. There are 2**29 of them, and all are normal numbers."""
+_LAST = np.int32(2**29 - 1)
+_TINY, _INFINITY = np.finfo(np.float32).tiny, np.float32(np.inf)
+
+
+def outward(x: np.ndarray) -> tuple[Any, Any]:
+    """The greatest float32 that is not above each float64 number, and the least not below it.
+
+    None is subnormal: a small number is between 0 and the least normal number. NaN stays.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        near = x.astype(np.float32)
+        exact = near.astype(np.float64)
+        least = np.where(exact > x, np.nextafter(near, -_INFINITY), near)
+        greatest = np.where(exact < x, np.nextafter(near, _INFINITY), near)
+    small = np.abs(x) < _TINY
+    if small.any():
+        zero = np.float32(0)
+        least = np.where(small, np.where(x < 0, -_TINY, zero), least)
+        greatest = np.where(small, np.where(x > 0, _TINY, zero), greatest)
+    return least, greatest
+
+
+def next_float(x: Any, toward: float) -> Any:
+    """The next float toward an infinity; none is subnormal, but 0 and the least normal number."""
+    tiny = np.copysign(xp.finfo(x.dtype).tiny, toward).astype(x.dtype)
+    moved = xp.nextafter(x, xp.full_like(x, toward))
+    return xp.where(xp.abs(moved) < abs(tiny), xp.where(x == 0, tiny, xp.zeros_like(x)), moved)
+
+
+def two_keys(x: np.ndarray) -> tuple[Any, Any]:
+    """Each float64 number as two float32, which have the order of the numbers, one after the other.
+
+    The first is the number rounded toward zero. The second is 0 if that is the number, else a code
+    of the 29 bits that it lacks, with the sign of the number. So both are exact, but for numbers
+    beyond the range of float32, and those other than 0 that are below its least normal number: they
+    have the last code, see `is_single`.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        near = x.astype(np.float32)
+        first = np.where(np.abs(near) > np.abs(x), np.nextafter(near, np.float32(0)), near)
+        first = np.where(np.abs(x) < _TINY, np.float32(0), first)
+        if not np.count_nonzero(first != x):
+            return first, np.zeros_like(first)
+        size = np.where(np.isfinite(first), np.abs(x), 0)
+        rest = np.where(size > 0, size - np.abs(first), 0) / _unit(first) * 2.0**29
+    whole = np.minimum(rest, _LAST).astype(np.int32)
+    whole = np.where((first == 0) & (x != 0), _LAST, whole)
+    code = np.where(whole > 0, (_CODE + whole).view(np.float32), np.float32(0))
+    return first, np.copysign(code, np.sign(x).astype(np.float32))
+
+
+def of_two_keys(first: Any, code: Any) -> Any:
+    """The float64 numbers with these keys; of the last code, one between its neighbours."""
+    whole = np.where(code != 0, np.abs(code).view(np.int32) - _CODE, 0)
+    rest = whole * np.where(first == 0, _TINY, _unit(first)) / 2.0**29
+    return first.astype(np.float64) + np.copysign(rest, code)
+
+
+def _unit(first: np.ndarray) -> np.ndarray:
+    """The distance of normal float32 numbers to the next one."""
+    return np.ldexp(1.0, np.frexp(np.where(np.isfinite(first), first, 0))[1] - 24)
+
+
+def is_single(code: Any) -> Any:
+    """True for the codes that only one number has, with its first key."""
+    last = (_CODE + _LAST).view(np.float32)
+    return xp.abs(code) != np.asarray(last, code.dtype)
