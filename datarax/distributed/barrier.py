@@ -178,10 +178,16 @@ class Barrier:
             if waiting:
                 time.sleep(_RAISE_SECONDS)
 
-    def arrive(self, timeout: float | None) -> None:
-        """Posts that this process has arrived at this round, without waiting for the others."""
-        self._post("", _deadline(timeout))
+    def arrive(self, timeout: float | None, note: str = "") -> dict[int, str]:
+        """Posts that this process has arrived at this round, without waiting for the others.
+
+        Returns:
+            The notes of the processes that are at this round, with that of this one.
+        """
+        self._post(note, _deadline(timeout))
+        here = self._notes("at", _deadline(timeout)) if note else {}
         self.round += 1
+        return {process: each for process, (at, each) in here.items() if at == self.round - 1}
 
     def mark_waiting(self, number: int) -> None:
         """Posts that this process waits for the programs launched in that round to finish."""

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -16,10 +16,18 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotAddressableError
+from datarax._checks import timeout_seconds
+from datarax._errors import (
+    CheckpointError,
+    DataraxError,
+    MetricTimeoutError,
+    MetricTypeError,
+    NotAddressableError,
+)
 from datarax._optional import optional
 from datarax._typing import PyTree
 from datarax.algebra.state_dicts import Saveable
+from datarax.distributed.barrier import barrier_of
 from datarax.distributed.placement import is_same_everywhere
 from datarax.metrics.base import Metric
 
@@ -35,7 +43,9 @@ _WORK = "datarax-save"
 M = TypeVar("M", bound=Metric)
 
 
-def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
+def save(
+    path: str | Path, metric: Metric, *, overwrite: bool = False, timeout: float | None = 60.0
+) -> None:
     """Writes the state and the configuration of a metric to a folder.
 
     A `per_device` metric is synced first and saved as a plain metric, so it can be restored on any
@@ -52,12 +62,16 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
         overwrite: whether to replace an existing checkpoint of datarax, or an empty folder. Nothing
             else is ever replaced: not a file, not a folder that holds a file that `save` did not
             write, at any depth, and not the current directory.
+        timeout: the longest time in seconds to wait for the other processes to call `save`; `None`
+            for no limit.
 
     Raises:
         CheckpointError: the folder exists already, it is nothing that `overwrite` replaces, or it
             cannot be written.
         MetricTypeError: `metric` is not a metric.
         NotAddressableError: there are several processes, and they hold different states.
+        MetricTimeoutError: other processes did not call `save` in time, failed in it, or were ended
+            while they saved; the error names them.
 
     Example:
         >>> import tempfile
@@ -71,11 +85,18 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
     """
     ocp = _orbax()
     folder = _folder_of(path, "save")
-    arrays, info = pack(metric)
+    with _with_others("save", f"save: {folder}", timeout_seconds(timeout)) as meet:
+        _require_metric(metric)
+        with _failing(f"save: {folder} cannot be read", OSError):
+            _check_free(folder, overwrite)
+            _check_work(_work_of(folder))
+        meet()
+        _write(ocp, folder, *_packed(metric))
+
+
+def _write(ocp: ModuleType, folder: Path, arrays: PyTree, info: PyTree) -> None:
+    """Writes what `pack` returned; on several processes, all call it."""
     work, is_first = _work_of(folder), jax.process_index() == 0
-    with _failing(f"save: {folder} cannot be read", OSError):
-        _check_free(folder, overwrite)
-        _check_work(work)
     # All have looked before the first process changes anything.
     ocp.multihost.sync_global_processes("datarax.io.save: checked")
     items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), info=ocp.args.JsonSave(info))
@@ -174,6 +195,7 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
     Raises:
         MetricTypeError: `metric` is not a metric.
         NotAddressableError: there are several processes, and they hold different states.
+        MetricTimeoutError: another process has failed or was ended; the error names it.
 
     Example:
         >>> import datarax.io
@@ -183,6 +205,13 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
         4 Max()
     """
     _require_metric(metric)
+    with _with_others("pack", "pack", None) as meet:
+        meet()
+        return _packed(metric)
+
+
+def _packed(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+    """What `pack` returns; on several processes, all call it."""
     parts: list[bytes] = []
 
     def described(node: object) -> object:
@@ -475,6 +504,39 @@ def _folder_of(path: str | Path, call: str) -> Path:
     """The folder that a path leads to."""
     with _failing(f"{call}: {str(path)[:200]!r} is no path", OSError, ValueError):
         return Path(os.path.realpath(path))
+
+
+@contextmanager
+def _with_others(name: str, about: str, timeout: float | None) -> Iterator[Callable[[], object]]:
+    """A block that all processes run, in which each calls what is given once its checks are made.
+
+    It waits there until all others have called it; without a timeout, the programs that follow
+    wait. An error that is raised before ends the waiting of the others. An error of JAX after it
+    says which process is missing.
+    """
+    if jax.process_count() == 1:
+        yield lambda: None
+        return
+    barrier = barrier_of(f"datarax.io.{name}")
+    number = barrier.round
+
+    def meet() -> None:
+        if timeout is None:
+            barrier.arrive(None)
+        else:
+            barrier.wait(timeout, f"{about}, waiting for the other processes")
+
+    try:
+        yield meet
+    except DataraxError as error:
+        if barrier.round == number:
+            barrier.abort(f"failed: {error}")
+        raise
+    except (RuntimeError, ValueError) as error:
+        who = barrier.missing(number)
+        if who.startswith("all processes"):
+            who = "another process has failed or was ended since it began"
+        raise MetricTimeoutError(f"{about}: {who} ({_brief(error)})") from error
 
 
 @contextmanager

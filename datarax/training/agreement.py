@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 
 import jax
+import numpy as np
 
-from datarax._errors import ConfigurationMismatchError
+from datarax._errors import CollectorStateError, ConfigurationMismatchError
 from datarax._typing import PyTree
 from datarax.algebra.state import states_in
 from datarax.algebra.state_dicts import plain
@@ -37,15 +39,28 @@ def check_agreement(metric: Metric, timeout: float | None = None) -> None:
         agree(Barrier(), metric, timeout, "comparing the metrics of all processes")
 
 
-def agree(barrier: Barrier, metric: Metric, timeout: float | None, about: str) -> None:
+def agree(
+    barrier: Barrier, metric: Metric, timeout: float | None, about: str, step: str = ""
+) -> None:
     """Does what `check_agreement` does, in the next round of `barrier`.
 
-    A process that only arrives at the round, without a note, holds what it held at the last one.
+    A process that only arrives at the round, with the note of `step_note`, holds what it held at
+    the last one.
+
+    Args:
+        step: the step of the window, as `step_note` gives it. Processes must not have different
+            ones.
+
+    Raises:
+        CollectorStateError: the steps differ, so a process has skipped or repeated a window.
     """
     described = json.dumps(describe(metric), sort_keys=True).encode()
     barrier.publish("metric", described)
 
-    def difference(digests: dict[int, str]) -> str:
+    def difference(notes: dict[int, str]) -> str:
+        digests = {process: note.partition(" ")[0] for process, note in notes.items()}
+        if steps := different_steps(notes):
+            return f"{_STEPS}{steps}"
         if unmoved := [str(process) for process, digest in digests.items() if not digest]:
             return (
                 f"the metric has moved to another mesh on some processes only, and not on: "
@@ -59,9 +74,33 @@ def agree(barrier: Barrier, metric: Metric, timeout: float | None, about: str) -
         return ""
 
     digest = hashlib.sha256(described).hexdigest()
-    differ = barrier.wait(timeout, about, digest, difference, failed=bool)
+    differ = barrier.wait(timeout, about, digest + step, difference, failed=bool)
+    if differ.startswith(_STEPS):
+        raise CollectorStateError(f"{about}: {differ.removeprefix(_STEPS)}")
     if differ:
         raise ConfigurationMismatchError(differ)
+
+
+_STEPS = "steps: "  # what an outcome begins with if the steps of a window differ
+
+
+def step_note(step: object) -> str:
+    """The part of a note that says the step of a window; "" for one that is no integer."""
+    return f" {int(step)}" if isinstance(step, int | np.integer) else ""
+
+
+def different_steps(notes: Mapping[int, str]) -> str:
+    """What to say if the notes of the processes have different steps, else ""."""
+    steps = {process: note.partition(" ")[2] for process, note in sorted(notes.items())}
+    given = {step for step in steps.values() if step}
+    if len(given) < 2:
+        return ""
+    listed = ", ".join(f"{step} on process {process}" for process, step in steps.items() if step)
+    return (
+        f"the processes schedule windows of different steps: {listed}; a process has skipped a "
+        f"window, or scheduled one twice. Schedule the same windows, in the same order, on every "
+        f"process"
+    )
 
 
 def _difference(ours: dict[str, str], theirs: dict[str, str], process: int) -> str:

@@ -35,7 +35,7 @@ from datarax.distributed.barrier import Barrier
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, Reading, read
 from datarax.metrics.given import GivenNumbers, checked_given
-from datarax.training.agreement import agree
+from datarax.training.agreement import agree, different_steps, step_note
 from datarax.training.stateful import StatefulMetric
 from datarax.wrappers.per_device import PerDevice
 
@@ -292,7 +292,8 @@ class AsyncMetricCollector:
                 reads is not given, or one is given that none reads.
             DonatedStateError: a step donated the arrays of the metric.
             CollectorStateError: the collector is not bound; or there is no writer, and 10,000
-                finished windows wait to be read.
+                finished windows wait to be read; or processes schedule windows of different steps,
+                if these are integers, because one has skipped a window.
             ConfigurationMismatchError: the collector was made for a metric of another class or
                 configuration, or other processes hold other metrics. The error names the field.
             NotAddressableError: there are several processes, and only this process holds the state.
@@ -318,7 +319,7 @@ class AsyncMetricCollector:
                 self._barrier.abort(f"failed: {str(error) or type(error).__name__}")
             raise
         if self._barrier is not None:
-            self._meet(self._barrier, current, name, over_cpus)
+            self._meet(self._barrier, current, name, step_note(step), over_cpus)
         with _naming_window(name):
             reading = _reading_of(current, known, self._thread)
             empty = current.reset()
@@ -511,15 +512,18 @@ class AsyncMetricCollector:
                 )
             oldest.wait(self._timeout)
 
-    def _meet(self, barrier: Barrier, metric: Metric, name: str, over_cpus: bool) -> None:
+    def _meet(
+        self, barrier: Barrier, metric: Metric, name: str, step: str, over_cpus: bool
+    ) -> None:
         # On CPU, the dispatch of the sync waits for the other processes without a timeout. So this
         # process first waits for them here, where there is one; always with what it holds, because
         # a metric may have moved on some processes only.
         if over_cpus or not self._agreed:
-            agree(barrier, metric, self._timeout, f"{name}, waiting to schedule")
+            agree(barrier, metric, self._timeout, f"{name}, waiting to schedule", step)
             self._agreed = True
-        else:
-            barrier.arrive(self._timeout)
+        elif differ := different_steps(barrier.arrive(self._timeout, step)):
+            barrier.abort(f"failed: {differ}")
+            raise CollectorStateError(f"{name}: {differ}")
 
     def _read(self, window: _Window | _Written) -> PyTree:
         if isinstance(window, _Written):

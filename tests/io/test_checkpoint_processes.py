@@ -1,8 +1,12 @@
 """Checkpoints of several processes: one whole, that restores on fewer, every count the same."""
 
+import sys
+import time
+
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+import pytest
 
 import datarax
 from datarax import NotAddressableError
@@ -10,7 +14,7 @@ from datarax.distributed import global_batch
 from datarax.io import pack, restore, save, unpack
 from datarax.metrics import Accuracy, Mean, Std
 from tests import processes
-from tests.helpers import make_mesh
+from tests.helpers import long, make_mesh
 from tests.io.kinds import assert_same_bits, assert_same_results
 
 ROWS = 32  # of each process in a step; those it does not have are padded
@@ -84,7 +88,57 @@ def restore_and_go_on(folder, parts):
     return before, metric.results(), plain.results()
 
 
-# The test.
+def save_while_others_fail(folder, timeout):
+    """What `save` comes to where another process passes no metric, and where one is killed."""
+    metric = folded_over_processes(spread(), {"values": np.arange(3), "labels": np.arange(3)})
+    said = []
+    for wrong in (None, "killed"):
+        if wrong is None and jax.process_index() == 1:
+            metric, kept = wrong, metric
+        processes.mark(f"before {wrong}")
+        sys.stdin.readline()
+        began = time.monotonic()
+        try:
+            save(folder / "a", metric, timeout=timeout)
+        except datarax.DataraxError as error:
+            said.append((type(error).__name__, str(error), time.monotonic() - began))
+        if wrong is None and jax.process_index() == 1:
+            metric = kept
+    return said, own_files(folder)
+
+
+def own_files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+# The tests.
+
+
+# JAX's own waiting ends after 30 seconds, where no timeout is given.
+@pytest.mark.parametrize("timeout", [3.0, pytest.param(None, marks=long)])
+def test_a_process_that_fails_or_is_killed_is_named_by_all_others(tmp_path, timeout):
+    with processes.Group(save_while_others_fail, 3, tmp_path, timeout, timeout=150) as group:
+        for command in ("None", "killed"):
+            for rank in range(3):
+                group.await_mark(rank, f"before {command}")
+            if command == "killed":
+                group.kill(2)
+            for rank in range(3 if command == "None" else 2):
+                group.tell(rank, command)
+        outcomes = group.outcomes((0, 1))
+    for outcome in outcomes:
+        assert outcome.ended == "returned", outcome
+        (wrong, killed), files = outcome.value
+        if outcome.rank == 1:
+            assert wrong[0] == "MetricTypeError"
+        else:
+            assert wrong[0] == "MetricTimeoutError"
+            assert "process 1 failed: expected a datarax.Metric; got NoneType" in wrong[1]
+        assert killed[0] == "MetricTimeoutError"
+        assert f"save: {tmp_path / 'a'}" in killed[1]
+        assert "process 2 of 3 has not reached it" in killed[1]
+        assert max(wrong[2], killed[2]) < (timeout or 35) + 15
+        assert files == []
 
 
 def random_parts(rng, counts):

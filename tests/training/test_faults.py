@@ -211,6 +211,17 @@ def failures():
                 collector.schedule_collection(metric, step="longer")
 
     attempt("left", shorter)
+    # One skips a window: the others must not merge its next one with theirs.
+    with collector:
+        for step in (10, 20, 30):
+            if rank == 1 and step == 20:
+                continue
+            try:
+                collector.schedule_collection(updated(metric.reset(), 1), step=step)
+                assert collector.collect_results() == 3
+            except datarax.DataraxError as error:
+                said["skipped"] = type(error).__name__, str(error)
+                break
     with collector:
         wrong = Accuracy() if rank == 2 else metric
         attempt("wrong", lambda: collector.schedule_collection(wrong, step="wrong"))
@@ -245,6 +256,9 @@ def test_one_process_that_fails_is_an_error_on_all_and_needs_no_timeout():
         if rank == 1:
             assert "window 1 (step compute) failed: 'no such curve'" in said["compute"][1]
         assert "bad batch" in said["step"][1]
+        assert kinds.pop("skipped") == "CollectorStateError"
+        steps = "20 on process 0, 30 on process 1, 20 on process 2; a process has skipped a window"
+        assert steps in said["skipped"][1]
         assert "process 2 failed: ArithmeticError" in others.get("step", "") or rank == 2
         assert "process 0 has left" in others.get("left", "") or rank == 0
         assert "process 2 failed: cannot collect" in others.get("wrong", "") or rank == 2
