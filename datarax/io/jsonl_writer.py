@@ -5,6 +5,7 @@ import math
 import os
 from pathlib import Path
 
+from datarax.io.appending import append
 from datarax.io.writer import Items, OnError, Step, Writer
 from datarax.metrics.reading import jsonable
 
@@ -49,18 +50,7 @@ class JSONLWriter(Writer):
     def put(self, step: Step, items: Items) -> None:
         line = {"step": jsonable(step)} | {name: finite(jsonable(x)) for name, x in items.items()}
         data = (json.dumps(line, allow_nan=False) + "\n").encode()
-        start = os.lseek(self._file, 0, os.SEEK_CUR)
-        try:
-            # One call without a buffer: a process that is killed leaves the line, or nothing.
-            written = os.write(self._file, data)
-            if written < len(data):
-                raise OSError(f"only {written} of {len(data)} bytes fit on the disk")
-        except OSError:
-            # Takes back the part of the line that was written.
-            if start < os.lseek(self._file, 0, os.SEEK_CUR):
-                os.ftruncate(self._file, start)
-                os.lseek(self._file, start, os.SEEK_SET)
-            raise
+        append(self._file, data)
 
     def sync(self) -> None:
         if os.lseek(self._file, 0, os.SEEK_CUR):

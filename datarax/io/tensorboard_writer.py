@@ -1,14 +1,18 @@
 """`TensorBoardWriter`: event files for TensorBoard."""
 
+import os
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from datarax._optional import optional
+from datarax.io.appending import append
 from datarax.io.drawn_arrays import drawn
 from datarax.io.writer import Items, OnError, Step, Writer
-
-if TYPE_CHECKING:
-    from tensorboardX import SummaryWriter
 
 
 class TensorBoardWriter(Writer):
@@ -33,28 +37,57 @@ class TensorBoardWriter(Writer):
     def __init__(self, folder: str | Path, *, on_error: OnError = "warn"):
         super().__init__(on_error=on_error)
         self.folder: Path = Path(folder)
-        self._board = optional("tensorboardX", "tensorboard", "TensorBoardWriter")
+        self._proto = optional("tensorboardX.proto.event_pb2", "tensorboard", "TensorBoardWriter")
+        self._summary = optional("tensorboardX.summary", "tensorboard", "TensorBoardWriter")
+        self._records = optional("tensorboardX.record_writer", "tensorboard", "TensorBoardWriter")
+        self._file = -1
+
+    # The writer of tensorboardX has a thread of its own. If that thread fails, as on a full disk,
+    # its queue fills, and then it blocks whoever writes. So only its formats are used.
 
     def open(self) -> None:
-        # Its own thread would hide errors.
-        self._events: SummaryWriter = self._board.SummaryWriter(
-            str(self.folder), write_to_disk=True
-        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
+        path = self.folder / f"{name}.{secrets.token_hex(4)}"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            self._append(file_version="brain.Event:2")
+        except OSError:
+            os.close(self._file)
+            path.unlink()  # the next step makes another one
+            raise
 
     def put(self, step: Step, items: Items) -> None:
-        step = int(step)
-        for name, kind, value in drawn(items):
-            if kind == "image":
-                self._events.add_image(name, value, step, dataformats="HWC")
-            elif kind == "histogram":
-                self._events.add_histogram(name, value, step)
-            elif isinstance(value, str):
-                self._events.add_text(name, value, step)
-            else:  # a number; True is 1
-                self._events.add_scalar(name, float(value), step)
+        values = [x for name, kind, value in drawn(items) for x in self._shown(name, kind, value)]
+        self._append(step=int(step), summary={"value": values})
+
+    def _shown(self, name: str, kind: str, value: Any) -> Iterable[Any]:
+        """The values of a summary that show one result."""
+        if kind == "image":
+            return self._summary.image(name, value, dataformats="HWC").value
+        if kind == "histogram":
+            return self._summary.histogram(name, value, _BINS).value
+        if isinstance(value, str):
+            return self._summary.text(name, value).value
+        return self._summary.scalar(name, float(value)).value  # True is 1
+
+    def _append(self, **fields: Any) -> None:
+        """Appends an event as a record of TensorFlow: its length and its bytes, each with a CRC."""
+        data = self._proto.Event(wall_time=time.time(), **fields).SerializeToString()
+        crc, parts = self._records.masked_crc32c, (struct.pack("<Q", len(data)), data)
+        append(
+            self._file,
+            b"".join(x + struct.pack("<I", crc(x)) for x in parts),
+        )
 
     def sync(self) -> None:
-        self._events.flush()
+        os.fsync(self._file)
 
     def end(self) -> None:
-        self._events.close()
+        os.close(self._file)
+
+
+_BINS = [-(1e-12 * 1.1**k) for k in range(773, -1, -1)] + [0.0]
+_BINS += [-x for x in _BINS[-2::-1]]
+"""The edges of histograms, which are those of TensorFlow: from 1e-12 to 1e20, each 1.1 times the
+one before, of both signs."""

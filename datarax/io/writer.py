@@ -30,7 +30,10 @@ and sets an event, or ends."""
 
 _THREAD = "datarax-write"
 WAITING = 1_000
-"""The number of results that may wait to be written. Then `write` waits too."""
+"""The number of results that may wait to be written. Then `write` waits too, for a while."""
+SECONDS_TO_WAIT = 5.0
+"""The time after which `write` drops its results, if a thread that stands still has a full queue.
+After that, it drops them at once, until the thread goes on."""
 
 
 class Writer(ABC):
@@ -64,6 +67,10 @@ class Writer(ABC):
         self._closed = False
         self._failed: tuple[str, Exception, int] | None = None
         self._queue: queue.Queue[_Task] = queue.Queue(WAITING)
+        self._done = 0
+        """The number of tasks that the thread has finished."""
+        self._stalled = -1
+        """The number of them when the thread did not go on for long, and a result was dropped."""
         self._thread: threading.Thread | None = None
         self._process = 0
         """The process whose thread writes."""
@@ -92,7 +99,7 @@ class Writer(ABC):
         Raises:
             WriterError: the writer is closed, or was used before this process was forked; or an
                 earlier call failed, and `on_error` is "raise"; these results are written all the
-                same.
+                same. It has failed too if so many results wait that this one was dropped.
             MetricInputError: a result is called "step".
             MetricTypeError: the results hold an object that no writer can write.
         """
@@ -108,9 +115,18 @@ class Writer(ABC):
                 self._thread = threading.Thread(target=self._work, name=_THREAD, daemon=True)
                 self._thread.start()
                 atexit.register(self.close)
-            # Waits while the queue is full, so that slow storage does not fill the memory.
-            self._queue.put((step, items))
+            self._enqueue(step, items)
         self._report()
+
+    def _enqueue(self, step: Step, items: Items) -> None:
+        """Passes results to the thread, or drops them if it stands still."""
+        try:
+            # Waits while the queue is full, so that slow storage does not fill the memory.
+            stands_still = self._stalled == self._done
+            self._queue.put((step, items), timeout=0 if stands_still else SECONDS_TO_WAIT)
+        except queue.Full:
+            self._stalled = self._done
+            self._fail(f"step {step}", TimeoutError(f"{WAITING:,} results wait to be written"))
 
     def flush(self) -> None:
         """Waits until all results are written.
@@ -174,13 +190,17 @@ class Writer(ABC):
                         if task is None:
                             self.end()
             except Exception as error:
-                # The first error is the cause; those after it are counted.
-                what, error, count = self._failed or (what, error, 0)
-                self._failed = what, error, count + 1
+                self._fail(what, error)
+            self._done += 1
             if isinstance(task, threading.Event):
                 task.set()
             if task is None:
                 return
+
+    def _fail(self, what: str, error: Exception) -> None:
+        # The first error is the cause; those after it are counted.
+        what, error, count = self._failed or (what, error, 0)
+        self._failed = what, error, count + 1
 
     def _report(self) -> None:
         """Says once that writing failed since the last call."""

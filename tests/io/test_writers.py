@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -290,6 +291,99 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
     lines = path.read_text().splitlines()
     assert 0 < len(lines) < 10
     assert [json.loads(line)["step"] for line in lines] == list(range(len(lines)))
+
+
+FULL = """
+import resource, secrets, signal, sys, warnings
+from rich.console import Console
+from datarax.io import *
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+folder = sys.argv[1]
+writers = {
+    "jsonl": JSONLWriter(f"{folder}/a.jsonl"),
+    "tensorboard": TensorBoardWriter(f"{folder}/events"),
+    "late": TensorBoardWriter(f"{folder}/late"),
+    "parquet": ParquetWriter(f"{folder}/a.parquet"),
+    "console": ConsoleWriter(console=Console(file=open("/dev/full", "w", buffering=1))),
+}
+for name, writer in writers.items():
+    if name != "late":
+        writer.write(-1, 0.5)
+        writer.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
+for name, writer in writers.items():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(1_500):
+            writer.write(step, {"loss": 0.5, "text": secrets.token_hex(100)})
+        writer.flush()
+    print(name, caught[0].category.__name__, str(caught[0].message).count("could not write step"))
+    if name == "late":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
+    if name == "tensorboard":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+for name, writer in writers.items():
+    if name != "console":
+        with warnings.catch_warnings(action="error"):
+            writer.write(2_000, 0.25)
+            writer.close()
+"""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_full_disk_is_a_warning_and_later_results_are_written(tmp_path):
+    """None blocks, and what is written after there is space again can be read."""
+    import pyarrow.parquet
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FULL, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=240,
+    )
+    names = ("jsonl", "tensorboard", "late", "parquet", "console")
+    said = [line for line in done.stdout.splitlines() if "Writer" in line]
+    assert said == [f"{name} WriterWarning 1" for name in names], done.stderr
+    lines = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines[:3]] == [-1, 0, 1]
+    assert json.loads(lines[-1])["step"] == 2_000
+    for name in ("events", "late"):
+        (path,) = (tmp_path / name).iterdir()
+        events = EventAccumulator(str(path), size_guidance={"scalars": 0})
+        events.Reload()
+        steps = [event.step for event in events.Scalars("value")]
+        assert steps == ([-1, 2_000] if name == "events" else [2_000])
+    assert pyarrow.parquet.read_table(tmp_path / "a.parquet")["step"].to_pylist()[-1] == 2_000
+
+
+def test_a_back_end_that_stands_still_does_not_block_the_loop(monkeypatch):
+    """As a server that does not answer; the results that are dropped are counted."""
+    monkeypatch.setattr("datarax.io.writer.SECONDS_TO_WAIT", 0.05)
+    goes_on = threading.Event()
+
+    class Still(Held):
+        def put(self, step, items):
+            goes_on.wait(60)
+            super().put(step, items)
+
+    writer = Still()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(1_100):
+            writer.write(step, 0.5)
+    dropped = len(caught)
+    assert "1,000 results wait to be written" in str(caught[0].message)
+    assert 98 <= dropped <= 100
+    goes_on.set()
+    writer.flush()
+    writer.write(2_000, 0.5)
+    writer.close()
+    steps = [step for step, _, _ in writer.got]
+    assert len(steps) == 1_101 - dropped
+    assert steps[-1] == 2_000
 
 
 def test_a_place_that_cannot_be_written_is_reported(tmp_path):
