@@ -42,8 +42,11 @@ from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import FileFold
 from datarax.evaluation.largest_losses import ID, loss_name, with_batch
 from datarax.evaluation.outcome import (
+    COMPARISON,
     PARTIAL,
+    REPORT,
     STATE,
+    SUMMARY,
     Outcome,
     comparison_files,
     files_of,
@@ -53,7 +56,7 @@ from datarax.evaluation.outcome import (
     write_outcome,
 )
 from datarax.evaluation.outcome_summary import summary_of
-from datarax.evaluation.output_folder import held
+from datarax.evaluation.output_folder import check_no_folders, held
 from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
 from datarax.evaluation.partial_state import Folding, Merging, packed
 from datarax.evaluation.planning import Files, planned
@@ -219,6 +222,8 @@ def _completed(
     # Before the folder is made: a wrong argument leaves nothing behind.
     evaluation = promptly(partial(prepare, args))
     with held(args.output):
+        if args.output is not None:  # now, rather than when all is computed
+            check_no_folders(args.output, (PARTIAL, STATE, SUMMARY, REPORT, COMPARISON))
         return _written(args, evaluation)
 
 
@@ -227,7 +232,8 @@ def _written(args: argparse.Namespace, evaluation: _Evaluation) -> int:
     if folder is not None and not args.resume:
         (folder / PARTIAL).unlink(missing_ok=True)  # of an earlier run
     outcome = evaluation.fresh
-    if folder and args.resume:
+    # A run that was killed before its first save has left nothing: it starts anew.
+    if folder and args.resume and any((folder / name).exists() for name in (PARTIAL, STATE)):
         outcome = promptly(partial(resumed, folder, outcome))
     save = _Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
@@ -309,10 +315,13 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
 
 
 def _wanted(texts: Sequence[str], available: Sequence[str]) -> list[str]:
-    """The columns in the texts of `--preds`: names, names with commas between them, and globs."""
+    """The columns in the texts of `--preds`: names, names with commas between them, and globs.
+
+    Names are exact: a file may have the columns "score" and " score".
+    """
     # A column may have a comma in its name.
     parts = [part for text in texts for part in ([text] if text in available else text.split(","))]
-    return [part.strip() for part in parts if part.strip()]
+    return [part for part in parts if part]
 
 
 def _detections(argument: str, columns: Sequence[str]) -> dict[str, Names]:

@@ -3,7 +3,10 @@
 import glob
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 from datarax._errors import MetricInputError
@@ -116,11 +119,7 @@ def _expanded(source: str | Path) -> list[str]:
     elif path.exists():
         found = [path.as_posix()]
     else:
-        found = [
-            Path(each).as_posix()
-            for each in glob.iglob(str(source), recursive=True)  # noqa: PTH207, takes any path
-            if not Path(each).is_dir()
-        ]
+        found = [each.as_posix() for each in _globbed(path) if not each.is_dir()]
         found.sort(key=natural)
         if not found:
             raise MetricInputError(f"{source}: there is no such file")
@@ -151,6 +150,35 @@ def _in_folder(folder: Path) -> list[Path]:
             f"{path}: {fault}, or name the files to read by a glob: '{folder}/**/*{wanted}'"
         )
     return [path for path in found if path.suffix.lower() in FORMATS]
+
+
+def _globbed(pattern: Path) -> Iterator[Path]:
+    """The paths that a glob stands for; `**` stands for a folder and all below it, each once."""
+    # `glob` takes `**` for all ways to a folder: two links that lead upwards make too many of them.
+    before = list(takewhile(lambda part: part != "**", pattern.parts))
+    starts = glob.iglob(str(Path(*before)))  # noqa: PTH207, takes any path
+    if len(before) == len(pattern.parts):
+        yield from map(Path, starts)
+        return
+    after = list(dropwhile(lambda part: part == "**", pattern.parts[len(before) :])) or ["*"]
+    for start in starts:
+        for folder in _folders(Path(start)):
+            yield from _globbed(Path(glob.escape(str(folder)), *after))
+
+
+def _folders(start: Path) -> Iterator[Path]:
+    """A folder and all below it, also those that links lead to; each once, by the shortest way."""
+    waiting, seen = deque([start]), set[str]()
+    while waiting:
+        folder = waiting.popleft()
+        real = os.path.realpath(folder)
+        if real in seen or not folder.is_dir():
+            continue
+        seen.add(real)
+        yield folder
+        with suppress(OSError):  # `glob` passes over what cannot be read
+            inside = sorted(each for each in folder.iterdir() if each.name[0] != ".")
+            waiting.extend(sorted(inside, key=Path.is_symlink))
 
 
 def _below(folder: Path, seen: set[str]) -> Iterator[Path]:

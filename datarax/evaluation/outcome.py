@@ -157,10 +157,19 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
         packed = [saved[f"state_{place}"] for place in range(len(description["states"]))]
         if not np.array_equal(_checksum(saved["description"], *packed), saved["sha256"]):
             raise ValueError("its checksum is wrong")
+        if not all(isinstance(description[name], dict) for name in ("columns", "excluded")):
+            raise ValueError("it does not say which columns it has")
         counts = [description[name] for name in ("rows", "total")]
         counts += [*description["excluded"].values(), *description["done"]]
         if any(type(each) is not int or not 0 <= each < 2**63 for each in counts):
             raise ValueError("a number of rows or of parts is none")
+        lists = [x for x in description["columns"].values() if x is not None]
+        texts = [description["title"]]
+        texts += [x for each in lists for x in (each if isinstance(each, list) else [None])]
+        if not all(isinstance(each, str) for each in texts):
+            raise ValueError("its title or a name of its columns is no text")
+        if type(description["merged"]) is not bool:
+            raise ValueError("it does not say whether it was merged")
         config = Configuration.of_json(description["config"])
         empty = assembled(config)
         states = [

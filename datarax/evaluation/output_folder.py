@@ -1,11 +1,12 @@
 """The folder that a command writes to: one command at a time, and complete files."""
 
+import errno
 import json
 import os
 import secrets
 import socket
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -73,6 +74,18 @@ def _owner(lock: Path) -> str | None:
         return None
 
 
+def check_no_folders(folder: Path, names: Iterable[str]) -> None:
+    """Checks that no folder is where a file is to be written.
+
+    Raises:
+        OSError: one is; names it.
+    """
+    for name in names:
+        if (folder / name).is_dir():
+            what = "is a folder, and a file is to be written there: move it away"
+            raise OSError(errno.EISDIR, what, str(folder / name))
+
+
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Writes files to a folder. All are written beside their places before the first is moved.
 
@@ -81,6 +94,8 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """
     beside: dict[str, Path] = {}
     left = list(files)
+    # The files belong together: a new state must not stand beside an old summary.
+    check_no_folders(folder, files)
     try:
         for name, content in files.items():
             beside[name], file = new_beside(folder / name)

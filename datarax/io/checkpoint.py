@@ -39,6 +39,8 @@ _WRITTEN = "datarax.json"
 """The file of a checkpoint with the paths and sizes of all that `save` wrote: only that is ever
 deleted. In the folder in which `save` works, it says whose folder that is."""
 _WORK = "datarax-save"
+_NEW = re.compile(r"new(\.orbax-checkpoint-tmp(-\d+)?)?")
+"""The names of new checkpoints in that folder: whole, or as Orbax has left them unfinished."""
 
 M = TypeVar("M", bound=Metric)
 
@@ -455,7 +457,9 @@ def _check_work(work: Path) -> None:
     where, held = work, "is no folder"
     if work.is_dir() and not work.is_symlink():
         names = [each.name for each in work.iterdir()]
-        others = [each for each in names if each not in ("old", _WRITTEN) and each[:3] != "new"]
+        others = [
+            each for each in names if each not in ("old", _WRITTEN) and not _NEW.fullmatch(each)
+        ]
         is_ours = _WRITTEN in names and (work / _WRITTEN).read_text("utf-8", "replace") == _mark(
             work
         )
@@ -477,8 +481,9 @@ def _remove_work(work: Path) -> None:
         return
     if (work / "old").exists():
         _remove(work / "old")
-    for each in work.glob("new*"):  # also those that Orbax had not finished
-        shutil.rmtree(each)
+    for each in work.iterdir():
+        if _NEW.fullmatch(each.name):
+            shutil.rmtree(each)
     (work / _WRITTEN).unlink(missing_ok=True)
     work.rmdir()
 

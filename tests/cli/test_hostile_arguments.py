@@ -14,7 +14,7 @@ from datarax.cli import main
 from datarax.cli.one_line import described, printable
 from datarax.evaluation.output_folder import LOCK, check_not_held, held, write_files
 from datarax.io import ParquetWriter
-from tests.cli.evaluations import command, refusal
+from tests.cli.evaluations import command, refusal, values
 
 TASK = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
 LONG = "n" * 5000
@@ -23,6 +23,28 @@ LONG = "n" * 5000
 def data(path: Path) -> Path:
     np.savez(path, p=np.arange(4.0), t=np.zeros(4))
     return path
+
+
+def test_names_of_columns_are_exact(tmp_path, capsys):
+    """Two columns may differ in spaces only."""
+    path, out = tmp_path / "a.csv", tmp_path / "out"
+    found = {}
+    for header in ("score, score,score ,t", "a, score,score ,t"):
+        path.write_text(f"{header}\n1,2,3,0\n")
+        for name in header.split(",")[:3]:
+            task = ("--task", "regression", "--preds", name, "--target", "t", "--metrics", "mae")
+            assert command("evaluate", path, *task, "--output", out) == 0
+            found[name] = values(json.loads((out / "metrics.json").read_text()))["mae"]
+    assert found == {"score": 1, " score": 2, "score ": 3, "a": 1}
+    capsys.readouterr()
+    path.write_text("score, score,u,t\n1,2,0,0\n")
+    task = ("--task", "regression", "--metrics", "mae", "--target", "t,u", "--output", out)
+    assert command("evaluate", path, *task, "--preds", " score,score") == 0
+    assert json.loads((out / "metrics.json").read_text())["columns"]["preds"] == [" score", "score"]
+    capsys.readouterr()
+    assert "there is no column ' t'" in refusal(
+        capsys, "evaluate", path, "--task", "regression", "--preds", "score", "--target", " t"
+    )
 
 
 def test_paths_that_are_none(tmp_path, capsys, monkeypatch):

@@ -73,6 +73,26 @@ def test_what_cannot_be_printed_is_written(rng, tmp_path):
     assert json.loads((out / "metrics.json").read_text())["source"]["complete"]
 
 
+def test_a_run_that_left_nothing_is_resumed_from_its_start(tmp_path, capsys):
+    """A job that always passes --resume starts, also in a folder that is not there."""
+    path = tmp_path / "a.csv"
+    path.write_text("score,label\n0.5,1\n0.25,0\n")
+    comparison = ("compare", path, path, *TASK)
+    for argv in (("evaluate", path, *TASK), comparison, comparison):
+        out = tmp_path / argv[0]
+        assert command(*argv, "--output", out, "--resume") == 0
+        assert (out / "metrics.json").is_file()
+
+
+def test_a_folder_in_the_place_of_a_file_is_said_before_anything_is_read(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    path.write_text("score,label\n0.5,1\n0.25,0\n")
+    (tmp_path / "out" / "metrics.json").mkdir(parents=True)
+    error = refusal(capsys, "evaluate", path, *TASK, "--output", tmp_path / "out")
+    assert "metrics.json': is a folder, and a file is to be written there" in error
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["metrics.json"]
+
+
 def test_a_folder_has_one_writer(rng, tmp_path, capsys):
     path, out = write(tmp_path / "a.parquet", binary_columns(rng)), tmp_path / "out"
     evaluated(out, path, *TASK)

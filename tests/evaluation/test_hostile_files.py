@@ -170,6 +170,26 @@ def test_links_to_one_file_are_read_once(tmp_path):
         assert rows(source) == 8
 
 
+def test_a_glob_enters_each_folder_once(tmp_path, monkeypatch):
+    """Two links that lead upwards make as many paths as there are, each as long as the system
+    allows; and a folder that is found by two paths is read once."""
+    for folder in ("a", "a/b", "c", ".hidden"):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder / "x.npz", {"x": np.arange(4)})
+    for link in ("a/up", "a/b/up", "c/up", "up"):
+        (tmp_path / link).symlink_to(tmp_path)
+    (tmp_path / "to-c").symlink_to(tmp_path / "c")
+    (tmp_path / "e[1]").mkdir()
+    write(tmp_path / "e[1]" / "x.npz", {"x": np.arange(4)})
+    direct = ["a/b/x.npz", "a/x.npz", "c/x.npz", "e[1]/x.npz"]
+    for end in ("**/*.npz", "**/x.npz", "**", "**/**/*.npz", "**/./x*"):
+        found = [path.removeprefix(f"{tmp_path}/") for path in paths_of(f"{tmp_path}/{end}")]
+        assert sorted(found) == direct, end
+    monkeypatch.chdir(tmp_path)
+    assert sorted(paths_of("**/*.npz")) == direct
+    assert paths_of("a/**/b/*.npz") == ["a/b/x.npz"]
+
+
 def test_paths_that_lead_nowhere(tmp_path):
     """Loops of links, names that are too long, and NUL, as files and as patterns."""
     for a, b in ("lm", "ml"):

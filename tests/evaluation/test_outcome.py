@@ -279,6 +279,9 @@ def test_a_forged_description_with_its_checksum_is_refused(rng, tmp_path):
         {"states": {}},
         {"states": [1, 2]},
         {"sources": [[1]]},
+        *({"columns": each} for each in ([], "ab", {"preds": "a"}, {"preds": [1]}, {"preds": 2})),
+        *({"title": each} for each in (1, None, ["a"])),
+        {"merged": "no"},
         {"config": config | {"task": "none"}},
         {"config": config | {"bootstrap": huge}},
         {"config": config | {"specs": [{}]}},
@@ -287,6 +290,7 @@ def test_a_forged_description_with_its_checksum_is_refused(rng, tmp_path):
         with pytest.raises(CheckpointError, match=r"is damaged: .") as caught:
             load_state(tmp_path)
         assert "\n" not in str(caught.value)
+        assert "object has no attribute" not in str(caught.value)
 
 
 @pytest.mark.parametrize("damage", ["cut", "bytes", "other", "missing", "pickle"])
@@ -319,6 +323,16 @@ def test_files_that_do_not_fit_leave_the_old_ones(tmp_path):
     assert caught.value.filename == str(tmp_path)
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert found == {"metrics.json": b"old", "report.html": b"old report"}
+
+
+def test_a_folder_in_the_place_of_a_file_leaves_the_old_ones(tmp_path):
+    """All files are of one evaluation: none is replaced if one cannot be."""
+    (tmp_path / "state.npz").write_bytes(b"old")
+    (tmp_path / "metrics.json").mkdir()
+    with pytest.raises(IsADirectoryError, match="is a folder, and a file is to be written there"):
+        write_files(tmp_path, {"state.npz": b"new", "metrics.json": b"new"})
+    assert (tmp_path / "state.npz").read_bytes() == b"old"
+    assert {path.name for path in tmp_path.iterdir()} == {"state.npz", "metrics.json"}
 
 
 @contextmanager

@@ -313,6 +313,11 @@ def test_what_is_beside_is_kept(tmp_path):
         save(tmp_path / "a", Sum(), overwrite=True)
     assert (work / "mine").read_text() == ".a.new"
     (work / "mine").unlink()
+    for name in ("new data", "newest", "new.orbax-checkpoint-tmp-mine"):
+        (work / name).mkdir()
+        with pytest.raises(CheckpointError, match=rf"datarax-save holds '{name}', which is kept"):
+            save(tmp_path / "a", Sum(), overwrite=True)
+        (work / name).rmdir()
     (work / "new.orbax-checkpoint-tmp").mkdir()  # killed while it wrote
     shutil.copytree(tmp_path / "a", work / "old")
     (work / "old" / "info" / "mine").write_text("mine")
