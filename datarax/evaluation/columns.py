@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import datarax.metrics
-from datarax._checks import x64_enabled
 from datarax._errors import MetricInputError
 from datarax.evaluation.files import natural
 from datarax.evaluation.tables import ColumnType, Outputs, Table, Types
@@ -85,8 +84,6 @@ class Feed(NamedTuple):
     instead of raising an error."""
     classes: tuple[str, ...] | None = None
     """The names of the classes of a column of strings."""
-    x64: bool = False
-    """True if numbers of 64 bits stay as they are."""
 
 
 def feeds_of(
@@ -301,8 +298,6 @@ def _feed(
         mask=next(masks, None),
         labels=bool(routes) and all(_is_of_classes(route) for route in routes),
         classes=None if classes is None else tuple(classes),
-        # Told here: the reading thread and other processes have settings of their own.
-        x64=x64_enabled(),
     )
 
 

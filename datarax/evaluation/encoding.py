@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import INDEX
 from datarax.evaluation.row_scores import with_scores
@@ -170,19 +169,15 @@ class Configuration:
         return np.where(fits, x, NOT_A_CLASS).astype(np.int32)
 
     def _regression(self, out: Outputs) -> Outputs:
-        # The error is a difference of float64, also where the metrics get floats of 32 bits.
-        target = _numbers(out["target"], "target").astype(np.float64)
-        out["target"] = target.astype(default_float())
+        target = out["target"] = _reals(out["target"], "target")
         for end in self.ends:
-            preds = _numbers(out[f"preds{end}"], f"preds{end}").astype(np.float64)
+            preds = out[f"preds{end}"] = _reals(out[f"preds{end}"], f"preds{end}")
             if preds.shape != target.shape:
                 raise MetricInputError(
                     f"predictions of shape {preds.shape[1:]} and targets of shape "
                     f"{target.shape[1:]} for each row; expected as many columns of both"
                 )
-            out[f"preds{end}"] = preds.astype(default_float())
-            # The difference is rounded once.
-            out[f"error{end}"] = (preds - target).astype(default_float())
+            out[f"error{end}"] = _difference(preds, target)
         return out
 
     def _ranking(self, out: Outputs) -> Outputs:
@@ -232,7 +227,7 @@ class Configuration:
         # `concatenate` refuses an empty list, and `[[]]` is a list of no numbers.
         flat = [] if x is None else np.concatenate([np.ravel(each) for each in x] or [[]])
         try:
-            numbers = np.asarray(flat, np.float32)
+            numbers = as_floats(np.asarray(flat if np.size(flat) else np.zeros(0)))
             return numbers.reshape(-1, 4) if boxes else numbers
         except ValueError as error:
             raise MetricInputError(
@@ -289,8 +284,21 @@ def _numbers(x: Rows, name: str) -> np.ndarray:
 
 
 def _floats(x: Rows, name: str) -> np.ndarray:
-    """Numbers in the dtype of floats that JAX has."""
-    return as_floats(_numbers(x, name), default_float())
+    """Numbers as floats."""
+    return as_floats(_numbers(x, name))
+
+
+def _reals(x: Rows, name: str) -> np.ndarray:
+    """Numbers as floats, or as integers if they are."""
+    array = _numbers(x, name)
+    return array if array.dtype.kind in "iu" else as_floats(array)
+
+
+def _difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """`x - y` as float64; integers are subtracted before they are rounded."""
+    if x.dtype.kind == y.dtype.kind == "i":
+        return (x.astype(np.int64) - y.astype(np.int64)).astype(np.float64)
+    return x.astype(np.float64) - y.astype(np.float64)
 
 
 def _cluster_ids(values: Rows) -> np.ndarray:

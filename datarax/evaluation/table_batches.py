@@ -5,7 +5,6 @@ from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
-from jax.typing import DTypeLike
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.arrow_files import nan_rows, null_rows, values
@@ -154,9 +153,7 @@ def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
         columns = [numbered(column, feed.classes) for column in columns]
     if any(isinstance(column, Ragged) for column in columns):
         return _padded_lists(feed, columns)
-    arrays = [
-        _as_numbers(column, feed, name) for column, name in zip(columns, feed.columns, strict=True)
-    ]
+    arrays = [_as_numbers(column, feed) for column in columns]
     return {feed.output: _stacked(arrays)}
 
 
@@ -206,40 +203,26 @@ def _complete(
     return keep
 
 
-def _as_numbers(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
-    """A column in the dtype that JAX has for its kind."""
+def _as_numbers(column: np.ndarray, feed: Feed) -> np.ndarray:
+    """A column in a dtype of its kind: numbers of 64 bits stay as they are."""
     if feed.kind == "float":
-        return as_floats(column, np.float64 if feed.x64 else np.float32)
+        return as_floats(column)
     if feed.kind == "integer":
-        return column if feed.x64 else _as_int32(column, feed, name)
+        return _as_labels(column) if feed.labels else column
     return column.astype(np.bool_, copy=False)
 
 
-def as_floats(x: np.ndarray, dtype: DTypeLike) -> np.ndarray:
-    """Numbers in this dtype; half precision stays, as metrics know how far it is rounded."""
-    if x.dtype == np.float16:
-        return x
-    with np.errstate(over="ignore"):  # beyond the range is infinite, which metrics count
-        return x.astype(dtype, copy=False)
+def as_floats(x: np.ndarray) -> np.ndarray:
+    """Numbers as floats; floats stay as they are, as metrics know how far each dtype is rounded."""
+    return x if x.dtype.kind == "f" and x.dtype.itemsize <= 8 else x.astype(np.float64)
 
 
-def _as_int32(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
-    """Integers of 32 bits. A label beyond them is out of range, and so stays out of range."""
+def _as_labels(column: np.ndarray) -> np.ndarray:
+    """Labels of 32 bits. One beyond them is out of range, and so stays out of range."""
     if column.dtype == np.int32:
         return column
     limits = np.iinfo(np.int32)
-    if column.dtype.itemsize < 4 or not column.size:
-        return column.astype(np.int32)
-    least, greatest = column.min(), column.max()
-    if least < limits.min or greatest > limits.max:
-        if not feed.labels:
-            value = least if least < limits.min else greatest
-            raise MetricInputError(
-                f"the column {name!r} has the integer {value}, which does not fit 32 bits; enable "
-                f"x64, or store floats"
-            )
-        column = np.clip(column, limits.min, limits.max)
-    return column.astype(np.int32)
+    return np.clip(column, limits.min, limits.max).astype(np.int32)
 
 
 def numbered(column: Rows, classes: Sequence[str]) -> np.ndarray:
@@ -280,7 +263,7 @@ def _padded_lists(feed: Feed, columns: list[Rows]) -> Outputs:
     else:
         width = power_of_two(width)
     real = np.arange(width) < lists.lengths[:, None]
-    items = _as_numbers(lists.items, feed, name)
+    items = _as_numbers(lists.items, feed)
     if feed.width and not items.size:  # no list has an item that shows its length
         items = items.reshape(0, feed.width)
     output = {feed.output: padded(items, real)}

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import accuracy_score, log_loss
+from sklearn.metrics import accuracy_score, log_loss, r2_score
 
 import datarax
 from datarax.evaluation import Columns, fold
@@ -27,8 +27,12 @@ from datarax.metrics import (
     Accuracy,
     ConfusionMatrix,
     LogLoss,
+    MaxError,
     Mean,
     MeanAveragePrecision,
+    MedianAbsoluteError,
+    R2Score,
+    RootMeanSquaredError,
     Sum,
 )
 from tests.evaluation.written import FORMATS, binary, multiclass, write
@@ -261,16 +265,37 @@ def test_rows_of_a_query_stay_together(rng, tmp_path):
     np.testing.assert_allclose(found.compute(), expected, rtol=1e-6)
 
 
-def test_wide_integers_are_labels_out_of_range_or_an_error(tmp_path):
+def test_wide_integers_are_labels_out_of_range_or_numbers(tmp_path):
     table = {"preds": np.array([1, 2, 0]), "target": np.array([1, 2**32 + 2, -(2**40)])}
     path = write(tmp_path / "a.parquet", table)
     found = fold(path, Accuracy(num_classes=3, on_invalid="exclude")).metric
     assert found.invalid_count() == 2
-    with pytest.raises(datarax.MetricInputError, match=r"a.parquet.*'target'.*fit 32 bits"):
-        fold(path, Sum(), {"values": "target"})
-    with x64():
-        total = fold(path, Sum(), {"values": "target"}).metric.results()
-    assert total == 1 + 2**32 + 2 - 2**40
+    for enabled in (False, True):
+        with x64(enabled):
+            total = fold(path, Sum(), {"values": "target"}).metric.results()
+        assert total == 1 + 2**32 + 2 - 2**40
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_times_since_1970_are_read_as_they_are(ending, dtype, rng, tmp_path):
+    target = 1_700_000_000 + rng.integers(0, 300, 41)
+    preds = (target + rng.integers(-40, 41, 41)).astype(dtype)
+    target = target.astype(dtype)
+    if dtype is np.float64:  # fractions of seconds
+        preds, target = preds + rng.integers(0, 999, 41) / 1000, target + 0.3
+    path = write(tmp_path / f"a.{ending}", {"preds": preds, "target": target})
+    classes = RootMeanSquaredError, MaxError, MedianAbsoluteError, R2Score
+    found = datarax.evaluate(path, datarax.Collection({x.__name__: x() for x in classes}))
+    error = np.abs(preds - target)
+    due = np.sqrt(np.mean(error**2)), error.max(), np.median(error), r2_score(target, preds)
+    got = found.results()
+    for each, value in zip(classes, due, strict=True):
+        # Bins keep the middle one as two float32 that it is between.
+        rel = 1e-6 if each is MedianAbsoluteError else 1e-12
+        assert got[each.__name__] == pytest.approx(value, rel=rel)
+    lower, upper = found.bounds()["MedianAbsoluteError"]
+    assert lower <= np.median(error) <= upper < lower * (1 + 1e-6)
 
 
 def test_doubles_and_decimals_are_rounded_to_floats(tmp_path):
