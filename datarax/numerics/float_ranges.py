@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
-from datarax._xp import xp
+from datarax._xp import lax, xp
+from datarax.numerics.double_float import DoubleFloat
 
 _CODE = np.int32(0x20000000)
 """The bits of the least code, a float32. There are 2**29 of them, and all are normal numbers."""
@@ -64,6 +66,23 @@ def of_two_keys(first: Any, code: Any) -> Any:
     whole = np.where(code != 0, np.abs(code).view(np.int32) - _CODE, 0)
     rest = whole * np.where(first == 0, _TINY, _unit(first)) / 2.0**29
     return first.astype(np.float64) + np.copysign(rest, code)
+
+
+def two_keys_of_integers(x: DoubleFloat) -> tuple[jax.Array, jax.Array]:
+    """`two_keys` of integers of 32 bits, also in a program."""
+    high, low = x
+    # The low part has the sign of the number once the high part is rounded toward zero.
+    over = high * low < 0
+    first = xp.where(over, lax.bitcast_convert_type(_bits(high) - 1, high.dtype), high)
+    rest = xp.abs((high - first) + low)
+    power = lax.bitcast_convert_type(_bits(first) & 0x7F800000, high.dtype)
+    whole = (rest * (2.0**52 / xp.where(rest > 0, power, 1))).astype(xp.int32)
+    code = xp.where(whole > 0, lax.bitcast_convert_type(_CODE + whole, high.dtype), 0)
+    return first, xp.where(first < 0, -code, code)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(x, xp.int32)
 
 
 def _unit(first: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import at, lax, xp
+from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
@@ -16,10 +16,14 @@ from datarax.distributed.collectives import pack_words, replicated, unpack_words
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add, zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
-from datarax.numerics.limbs import Limbs, add_limbs, as_double, sum_integers
+from datarax.numerics.float_ranges import two_keys, two_keys_of_integers
+from datarax.numerics.limbs import Limbs, add_limbs, as_double, is_rounded, sum_integers
 from datarax.statistics.batches import least_weight, pairs, rows_weight
 from datarax.statistics.cross_moments import check_features
 from datarax.statistics.invalid_counts import NOT_SAMPLED, CountsInvalid, not_finite
+
+Keys = tuple[jax.Array, jax.Array]
+"""A number in two floats: see `datarax.numerics.float_ranges`."""
 
 
 class Rows(NeedsMaxima, LeafState, kw_only=False):
@@ -221,22 +225,32 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Appends `preds` and `target`, both of any one shape; pairs of weight zero are skipped.
 
-        Integers are not rounded.
+        Integers of 32 bits are not rounded, nor is float64 on the host.
         """
         p, t, w, invalid = pairs(preds, target, weights, ())
         w = xp.broadcast_to(w, p.shape)
         # On an `Explicit` mesh, one of a pair may be sharded and the other not.
-        parts = replicated((*as_double(p), *as_double(t), as_float(w)))
+        parts = replicated((*_keys(p), *_keys(t), as_float(w).astype(default_float())))
         data = xp.stack([part.reshape(-1) for part in parts], -1)
         # Copied as they are, subnormal numbers would differ from zero when they are read.
         data = xp.where(xp.abs(data) >= least_weight(), data, 0)
         return self.with_batch(invalid, rows=self.rows.append(data, w.astype(xp.bool_).reshape(-1)))
 
     @property
-    def columns(self) -> tuple[DoubleFloat, DoubleFloat, jax.Array]:
-        """Predictions, targets and weights, each (capacity,); 0 from `filled` on."""
+    def columns(self) -> tuple[Keys, Keys, jax.Array]:
+        """The keys of predictions and targets, and weights, each (capacity,); 0 from `filled` on.
+
+        The first key decides the order, then the second one.
+        """
         x, x_low, y, y_low, w = self.rows.kept.T
-        return DoubleFloat(x, x_low), DoubleFloat(y, y_low), w
+        return (x, x_low), (y, y_low), w
+
+
+def _keys(x: jax.Array) -> Keys:
+    """Two keys in the order of the numbers, which no two different numbers share."""
+    if default_float() != np.float32 or not is_rounded(x):
+        return tuple(as_double(x))  # type: ignore[return-value]
+    return two_keys(as_float(x)) if on_host(x) else two_keys_of_integers(as_double(x))
 
 
 class SampledRows(WeightedRows):

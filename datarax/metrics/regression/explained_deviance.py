@@ -1,12 +1,13 @@
 """D2: which share of a loss of the best constant prediction the predictions explain."""
 
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
+import numpy as np
 
 from datarax._checks import finite_number
 from datarax._typing import PyTree
-from datarax._xp import lax, read_on_host, xp
+from datarax._xp import lax, on_host, read_on_host, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
@@ -170,6 +171,8 @@ class LeastLoss(NamedTuple):
     lower: ScaledDouble
     estimate: ScaledDouble
     upper: ScaledDouble
+    rounded: Any = None
+    """On the host: true if bins hold float64 values that two float32 do not."""
 
 
 class PinballTotal(LossTotal):
@@ -213,6 +216,9 @@ class PinballTotal(LossTotal):
         near = quantiles_of(bins, q, "inverted_cdf")[1]
         ends = bins.ends
         assert ends is not None  # of integers
+        gap: Any = xp.where(some, (ends[1, 0] - ends[0, 0]).to_float(), 0)
+        size: Any = xp.abs(ends.high[0, 0])
+        rounded = ((gap > 0) & (gap < size * 2.0**-45)).any() if on_host(gap, size) else None
         exponent = exponent_of(xp.max(xp.where(some, xp.abs(ends.high[:, 0]), 0)))
         near, ends = (
             x.map(lambda x: times_power_of_two(x, -exponent)) for x in (DoubleFloat.of(near), ends)
@@ -243,7 +249,8 @@ class PinballTotal(LossTotal):
         lower = where(at_ends[0] < at_ends[1], *at_ends) / total
         estimate = (loss(center, center, middle) + own * 0.5) / total
         estimate = where(estimate < lower, lower, where(upper < estimate, upper, estimate))
-        return LeastLoss(*(ScaledDouble(each, exponent) for each in (lower, estimate, upper)))
+        found = (ScaledDouble(each, exponent) for each in (lower, estimate, upper))
+        return LeastLoss(*found, rounded)
 
 
 def _explained(
@@ -357,7 +364,12 @@ class D2Pinball(RegressionMetric):
         # If the lower bound of the loss is 0, the constant may leave no loss, or any.
         is_open = ~(least.lower.double.high > 0) & (least.upper.double.high > 0)
         lower = xp.where(is_open, -xp.inf, self._against(least.lower))
-        return super().value_and_bounds()[0], Bounds(lower, self._against(least.upper))
+        upper = self._against(least.upper)
+        # A number of two float32 may be apart from the target by so much of the loss.
+        rounded = None
+        if least.rounded is not None:
+            rounded = least.rounded & (upper - lower > 1e-6 * np.maximum(1, np.abs(upper)))
+        return super().value_and_bounds()[0], Bounds(lower, upper, rounded=rounded)
 
     def _against(self, null: ScaledDouble) -> jax.Array:
         seen = self.statistic

@@ -1,5 +1,7 @@
 """Rank correlations: how well the order of the predictions agrees with that of the targets."""
 
+import operator
+from functools import reduce
 from typing import ClassVar, NamedTuple, Self
 
 import jax
@@ -27,7 +29,7 @@ from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums, sum_floats
 from datarax.statistics.adaptive_bins import Binned, Places, WideBins
 from datarax.statistics.batches import pairs
-from datarax.statistics.buffer import PairBuffer
+from datarax.statistics.buffer import Keys, PairBuffer
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts
@@ -152,14 +154,14 @@ class JointHistogram(State):
 _BLOCK = 128
 
 
-def dense_ranks(x: DoubleFloat) -> jax.Array:
+def dense_ranks(keys: Keys) -> jax.Array:
     """Counts the different values that are less than each of (N,) values, as a float."""
-    # By both parts, so that large integers that round to one float stay apart.
-    order = xp.lexsort((x.low, x.high))
-    ordered = x[order]
-    greater = (ordered[1:] != ordered[:-1]).astype(xp.int32)
+    # By both keys, so that large integers that round to one float stay apart.
+    order = xp.lexsort(keys[::-1])
+    differs = (x[order][1:] != x[order][:-1] for x in keys)
+    greater = reduce(operator.or_, differs).astype(xp.int32)
     ranks = xp.cumsum(xp.concatenate([xp.zeros_like(order[:1], xp.int32), greater]))
-    return at(xp.zeros_like(x.high))[order].set(ranks.astype(x.dtype))
+    return at(xp.zeros_like(keys[0]))[order].set(ranks.astype(keys[0].dtype))
 
 
 def mean_ranks(x: jax.Array, w: jax.Array) -> jax.Array:
