@@ -94,3 +94,15 @@ def is_single(code: Any) -> Any:
     """True for the codes that only one number has, with its first key."""
     last = (_CODE + _LAST).view(np.float32)
     return xp.abs(code) != np.asarray(last, code.dtype)
+
+
+def is_within_floats(gap: Any, size: Any) -> bool:
+    """True if some numbers share a bin, and those of no bin are more than two float32 apart.
+
+    Then the bins are as narrow as float32 allows, and the numbers have more digits.
+
+    Args:
+        gap: how far apart the ends of each bin are.
+        size: one end of each.
+    """
+    return bool((gap > 0).any() and (gap <= 2.5 * 2.0**-23 * np.abs(size)).all())

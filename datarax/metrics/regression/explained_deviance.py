@@ -15,6 +15,7 @@ from datarax.metrics.base import bounds_of
 from datarax.metrics.reading import Bounds
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.double_float import DoubleFloat, stack, where
+from datarax.numerics.float_ranges import is_within_floats
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import (
@@ -171,8 +172,9 @@ class LeastLoss(NamedTuple):
     lower: ScaledDouble
     estimate: ScaledDouble
     upper: ScaledDouble
-    rounded: Any = None
-    """On the host: true if bins hold float64 values that two float32 do not."""
+    apart: Any = None
+    """On the host: how far bounds of the share that is explained may be apart before it matters
+    that values have more digits than float32; None if none has."""
 
 
 class PinballTotal(LossTotal):
@@ -216,9 +218,8 @@ class PinballTotal(LossTotal):
         near = quantiles_of(bins, q, "inverted_cdf")[1]
         ends = bins.ends
         assert ends is not None  # of integers
-        gap: Any = xp.where(some, (ends[1, 0] - ends[0, 0]).to_float(), 0)
-        size: Any = xp.abs(ends.high[0, 0])
-        rounded = ((gap > 0) & (gap < size * 2.0**-45)).any() if on_host(gap, size) else None
+        gap = xp.where(some, (ends[1, 0] - ends[0, 0]).to_float(), 0)
+        apart = _most_apart(gap, ends.high[0, 0]) if on_host(gap, ends) else None
         exponent = exponent_of(xp.max(xp.where(some, xp.abs(ends.high[:, 0]), 0)))
         near, ends = (
             x.map(lambda x: times_power_of_two(x, -exponent)) for x in (DoubleFloat.of(near), ends)
@@ -250,7 +251,14 @@ class PinballTotal(LossTotal):
         estimate = (loss(center, center, middle) + own * 0.5) / total
         estimate = where(estimate < lower, lower, where(upper < estimate, upper, estimate))
         found = (ScaledDouble(each, exponent) for each in (lower, estimate, upper))
-        return LeastLoss(*found, rounded)
+        return LeastLoss(*found, apart)
+
+
+def _most_apart(gap: Any, size: Any) -> float | None:
+    """Returns `LeastLoss.apart`, from the distance of the ends of each bin, and one of them."""
+    if ((gap > 0) & (gap < np.abs(size) * 2.0**-45)).any():  # a step of two float32
+        return 1e-6
+    return 1e-3 if is_within_floats(gap, size) else None
 
 
 def _explained(
@@ -365,10 +373,7 @@ class D2Pinball(RegressionMetric):
         is_open = ~(least.lower.double.high > 0) & (least.upper.double.high > 0)
         lower = xp.where(is_open, -xp.inf, self._against(least.lower))
         upper = self._against(least.upper)
-        # A number of two float32 may be apart from the target by so much of the loss.
-        rounded = None
-        if least.rounded is not None:
-            rounded = least.rounded & (upper - lower > 1e-6 * np.maximum(1, np.abs(upper)))
+        rounded = None if least.apart is None else ~(upper - lower <= least.apart)
         return super().value_and_bounds()[0], Bounds(lower, upper, rounded=rounded)
 
     def _against(self, null: ScaledDouble) -> jax.Array:

@@ -2,7 +2,7 @@
 
 import operator
 from functools import reduce
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -23,6 +23,7 @@ from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
+from datarax.numerics.float_ranges import is_within_floats
 from datarax.numerics.limbs import as_double
 from datarax.numerics.products import correlation_coefficient
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
@@ -101,6 +102,13 @@ class JointBins(WideBins):
         The first axis is that of the two ends. An empty bin has infinity and -infinity.
         """
         return xp.stack([each.high for each in self._extremes(self.order(self.grid))])
+
+    def is_within_floats(self) -> bool:
+        """On the host: True if numbers with more digits than float32 share the narrowest bins."""
+        least, greatest = self._extremes(self.order(self.grid))
+        some: Any = np.isfinite(least.high)
+        gap: Any = np.where(some, (greatest - least).to_float(), 0)
+        return is_within_floats(gap, np.where(some, least.high, 0))
 
     def _extremes(self, order: jax.Array) -> tuple[DoubleFloat, DoubleFloat]:
         # Extremes are maxima: of the negated values, and of the values.
@@ -405,7 +413,10 @@ class SpearmanCorrCoef(RankCorrelation):
         value = super().value_and_bounds()[0]
         if self.bits is not None:
             lower, _, upper = self._of_bins()
-            return value, Bounds(lower, upper)
+            rounded = None
+            if on_host(lower, upper):
+                rounded = self.statistic.bins.is_within_floats() & (upper - lower > 0.01)
+            return value, Bounds(lower, upper, rounded=rounded)
         is_full = self.statistic.overflow > 0
         return value, Bounds(xp.where(is_full, -1, value), xp.where(is_full, 1, value))
 
