@@ -7,6 +7,7 @@ and numbers beyond the range of float32.
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -67,7 +68,7 @@ def exact(case: Case, given: dict[str, np.ndarray]):
     return case.oracle(np.ones(case.inputs.valid(**given).shape), **given)
 
 
-def metrics_of(case: Case) -> list[datarax.Metric]:
+def metrics_of(case: Case) -> list[Any]:
     """The metric, and where it has that option one that keeps the scores."""
     metric = case.make()
     exact = isinstance(metric, AreaMetric) and getattr(metric, "multi_class", "ovr") == "ovr"

@@ -39,7 +39,7 @@ def next_float(x: Any, toward: float) -> Any:
     return xp.where(xp.abs(moved) < abs(tiny), xp.where(x == 0, tiny, xp.zeros_like(x)), moved)
 
 
-def two_keys(x: np.ndarray) -> tuple[Any, Any]:
+def two_keys(x: Any) -> tuple[Any, Any]:
     """Each float64 number as two float32, which have the order of the numbers, one after the other.
 
     The first is the number rounded toward zero. The second is 0 if that is the number, else a code

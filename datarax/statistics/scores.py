@@ -196,7 +196,7 @@ class Scores(CountsInvalid):
             kind=self.invalid.scores,
         )
         # Float64 scores of the host are rounded where they are stored, which keeps their bounds.
-        given = preds if hasattr(preds, "dtype") else np.asarray(preds)
+        given: Any = preds if hasattr(preds, "dtype") else np.asarray(preds)
         dtype = scores.dtype if is_rounded(given) else default_float()
         if self.from_logits:
             scores = log_odds(scores, self.num_classes is not None, dtype)

@@ -251,7 +251,7 @@ class PinballTotal(LossTotal):
         estimate = (loss(center, center, middle) + own * 0.5) / total
         estimate = where(estimate < lower, lower, where(upper < estimate, upper, estimate))
         found = (ScaledDouble(each, exponent) for each in (lower, estimate, upper))
-        return LeastLoss(*found, apart)
+        return LeastLoss(*found)._replace(apart=apart)
 
 
 def _most_apart(gap: Any, size: Any) -> float | None:
