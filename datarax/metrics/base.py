@@ -411,6 +411,10 @@ class Metric(State):
         """
         return None
 
+    def paired_size(self, sampled: PyTree) -> jax.Array:
+        """How many rows the difference of two metrics is a mean over, at least."""
+        raise TypeError(f"{type(self).__name__} does not define paired_size()")
+
     def paired_variance(self, other: Self, sampled: PyTree) -> jax.Array:
         """The variance of the value of `other` less that of this metric, of two models.
 

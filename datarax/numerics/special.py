@@ -2,13 +2,14 @@
 
 import math
 import operator
-from functools import reduce
+from functools import lru_cache, reduce
+from statistics import NormalDist
 
 import jax
 import numpy as np
 
 from datarax._checks import x64_enabled
-from datarax._xp import computed_where, lax, on_host, replaced, special, xp
+from datarax._xp import beside, computed_where, lax, on_host, replaced, special, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.scaling import exponent_of, power_of_two, significand, times_power_of_two
@@ -102,6 +103,60 @@ def fair_coin_p_value(n: jax.Array, difference: jax.Array) -> jax.Array:
 
 
 _STEPS, _NODES, _DECAY = 8, 48, 40.0
+
+
+def t_p_value(t: jax.Array, df: jax.Array) -> jax.Array:
+    """The probability that Student's t of `df` degrees of freedom is beyond `t >= 0` in size.
+
+    NaN for fewer than 1. On the host within 1e-10 relative. Within `jit` it is the incomplete beta
+    function up to 64 degrees of freedom; beyond, the normal approximation of D. Wallace (1959),
+    Bounds on normal approximations to Student's and the chi-square distributions, whose relative
+    error is below 1e-3 for p-values above 1e-6.
+    """
+    some = df >= 1
+    df = xp.where(some, df, 1)
+    if on_host(t, df):
+        return xp.where(some, special.betainc(df / 2, 0.5, df / (df + t * t)), xp.nan)
+    few = xp.minimum(df, _TABLED)
+    exact = special.betainc(few / 2, xp.full_like(few, 0.5), few / (few + t * t))
+    z = xp.sqrt(df * xp.log1p(t * t / df)) * ((8 * df + 1) / (8 * df + 3))
+    p = xp.where(df <= _TABLED, exact, special.erfc(z / 2**0.5))
+    return xp.where(some, p, xp.nan)
+
+
+def t_quantile(confidence: float, df: jax.Array) -> jax.Array:
+    """The number that Student's t of `df` degrees of freedom is within, with this probability.
+
+    `df` holds whole numbers; NaN for fewer than 1. Up to 64, it is from a table; beyond, by the
+    expansion of R. Fisher and E. Cornish (1960), within 1e-9 relative.
+    """
+    table = _quantiles_of_t(confidence)
+    some = df >= 1  # false for NaN
+    df = xp.where(some, df, 1)
+    place = xp.minimum(df, _TABLED).astype(xp.int32) - 1
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    inverse = 1 / df
+    many = xp.polyval(xp.asarray(terms[::-1], inverse.dtype), inverse)
+    found = xp.where(df <= _TABLED, beside(place, table.astype(inverse.dtype))[place], many)
+    return xp.where(some, found, xp.nan)
+
+
+_TABLED = 64
+
+
+@lru_cache
+def _quantiles_of_t(confidence: float) -> np.ndarray:
+    """`t_quantile` of 1 to `_TABLED` degrees of freedom."""
+    from scipy.special import stdtrit  # here, as the import of SciPy takes long
+
+    return stdtrit(np.arange(1, _TABLED + 1), (1 + confidence) / 2)
 
 
 def entropy(counts: DoubleFloat, total: DoubleFloat) -> jax.Array:

@@ -1,6 +1,7 @@
 """`Compare`: the difference of a metric between two models, on the same examples."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Literal, Self
 
@@ -16,7 +17,7 @@ from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.metrics.base import Metric
 from datarax.metrics.call import taken_from, with_argument
-from datarax.metrics.reading import Reading, is_wide
+from datarax.metrics.reading import Reading, Undefined, is_wide
 from datarax.metrics.row_updates import element, rows_of, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
@@ -29,12 +30,17 @@ from datarax.wrappers.clusters import (
     checked_ids,
 )
 from datarax.wrappers.pairs import MODELS, Pairs
-from datarax.wrappers.ratios import PairedRatios, scaled_ratio, terms_of_rows
+from datarax.wrappers.ratios import PairedRatios, Verdict, scaled_ratio, terms_of_rows, tested
 from datarax.wrappers.wrapper import (
     each_updated,
 )
 
 _REPLICAS, _SEED = 200, 0
+_EQUAL_ROWS = "the two models do not differ in any row, so their difference has no interval"
+_EQUAL_AREAS = (
+    "the two models order all pairs of a positive and a negative with equal certainty (both alike, "
+    "or the classes are separated), so their difference has no interval"
+)
 
 
 class Compare(Pairs, Resampled):
@@ -44,6 +50,10 @@ class Compare(Pairs, Resampled):
     with `_a` and `_b` after the name: `preds_a`, `preds_b`, or of `Mean` `values_a`, `values_b`. By
     position, the first argument is given for both models. `index`, the global id of each row, is as
     for `Bootstrap`.
+
+    A pair counts where both models can be used: a row that the metric cannot use for one model is
+    left out of both. `results()` says in how many rows, as "pairs/invalid"; the policy
+    `on_invalid` says, as for each metric, whether the results are NaN then.
 
     `compute` gives a dict: `a` and `b`, the values of the two models; `difference`, which is
     `b - a`; and `lower`, `upper`, the percentile interval of the difference. Both models are
@@ -55,10 +65,19 @@ class Compare(Pairs, Resampled):
     error of the difference follows from sums over the rows. With the parts a and b of a row in the
     numerator and in the denominator of the first model, c and d in those of the second, and r and s
     the two values, it is the root of `sum ((c - s d) / sum d - (a - r b) / sum b)**2`, times
-    `sqrt(n / (n - 1))` for n rows. The interval is `difference ± z * standard error`, and `p_value`
-    that of the two-sided test that there is no difference. A row of weight 2 is one observation.
-    With `clusters`, `update` also takes `cluster`, and the sum is over clusters of the sums of
-    their rows, as for `Interval`.
+    `sqrt(n / (n - 1))` for n rows. The interval is `difference ± t * standard error`, with the
+    quantile t of Student's distribution of n - 1 degrees of freedom, and `p_value` that of its
+    two-sided test that there is no difference; but at least `2**(1 - m)`, where the models differ
+    in m rows: if all rows pointed in one direction by chance, that would have this probability. A
+    row of weight 2 is one observation. With `clusters`, `update` also takes `cluster`, and the sum
+    is over clusters of the sums of their rows, as for `Interval`; they are the observations.
+
+    Where counts decide, the test is the exact one: for metrics with a bounded `value_range`, such
+    as accuracy, F1 or `TokenF1`, and where all differences have about the same size, as the mean of
+    0 and 1 has. Then `p_value` is that of the sign test (of McNemar, for right and wrong), and the
+    interval that of Bonett and Price. So no difference is significant in fewer than 6 rows that
+    differ. Models that do not differ in any row have no interval, unless the metric is bounded:
+    NaN, with a warning.
 
     The difference of two `AUROC`, `Gini` or `AveragePrecision` has the standard error of DeLong, or
     of the delta method, for paired areas. The bins of each model give what a row adds to its area.
@@ -66,8 +85,11 @@ class Compare(Pairs, Resampled):
     64 KiB for each model: while the rows fit, all of them (6,000 of a binary task, some 1,300 of
     ten classes). It holds more of what is rare, such as rows on which the models differ. Beyond
     that, the standard error of a binary task deviates by about 2 %, of ten classes by 4 to 7 %; by
-    15 % where the areas are above 0.998, as a few rows decide there. `index` is optional: with it,
-    the sample does not depend on the mesh or the batches.
+    15 % where the areas are above 0.998, as a few rows decide there. With that standard error e, d
+    the difference and h the harmonic mean of the numbers of positives and of negatives (the least
+    of all classes), the p-value is that of `d / sqrt(e**2 + d**2 / h)`: if the models are equal,
+    the squares are about 0. The interval holds all differences that this test allows. `index` is
+    optional: with it, the sample does not depend on the mesh or the batches.
 
     For two models that are right or wrong, see also `datarax.metrics.McNemar`.
 
@@ -90,6 +112,8 @@ class Compare(Pairs, Resampled):
     References:
         E. Miller (2024), Adding error bars to evals, https://arxiv.org/abs/2411.00640, on paired
         differences and clusters.
+        D. G. Bonett and R. M. Price (2012), Adjusted Wald confidence interval for a difference of
+        binomial proportions based on paired data, https://doi.org/10.3102/1076998611411915.
         E. R. DeLong et al. (1988), Comparing the areas under two or more correlated receiver
         operating characteristic curves, https://doi.org/10.2307/2531595.
 
@@ -108,8 +132,8 @@ class Compare(Pairs, Resampled):
 
         >>> compared = Compare(Accuracy(num_classes=3), method="formula")
         >>> compared = compared.update(preds_a[:30], preds_b[:30], target[:30])
-        >>> print({name: round(x, 3) for name, x in compared.results().items()})
-        {'a': 0.8, 'b': 0.933, 'difference': 0.133, 'lower': 0.01, 'p_value': 0.035, 'upper': 0.257}
+        >>> print({name: round(x, 2) for name, x in compared.results().items()})
+        {'a': 0.8, 'b': 0.93, 'difference': 0.13, 'lower': -0.02, 'p_value': 0.12, 'upper': 0.27}
     """
 
     method: Literal["bootstrap", "formula"]
@@ -242,8 +266,9 @@ class Compare(Pairs, Resampled):
     def reading(self) -> Reading:
         a, b = self.metric.reading(), self.other.reading()
         if self.method == "formula":
-            value = {"a": a.value, "b": b.value, **self._tested(_difference(a.value, b.value))}
-            return self.reading_with(value, a, b)
+            found, none, why = self._tested(_difference(a.value, b.value))
+            reading = self.reading_with({"a": a.value, "b": b.value, **found}, a, b)
+            return replace(reading, undefined=reading.undefined | {"": Undefined(none, why)})
         # The interval is that of the differences, not the difference of two intervals.
         replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
         difference = _differences(a.value, b.value)
@@ -253,28 +278,38 @@ class Compare(Pairs, Resampled):
         value = {"a": a.value, "b": b.value, "difference": difference, **ends}
         return self.reading_with(value, a, b)
 
-    def _tested(self, difference: jax.Array) -> dict[str, jax.Array]:
-        """The difference, its interval, and the probability of a greater one by chance."""
-        if self._is_sampled:
-            error = xp.sqrt(self.metric.paired_variance(self.other, self.sampled))
-        else:
-            error = self.paired.std_error(scaled_ratio(self.metric), scaled_ratio(self.other))
-        z = NormalDist().inv_cdf((1 + self.confidence) / 2)
+    def _tested(self, difference: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, str]:
+        """The difference with its interval and p-value; where there is no interval, and why."""
         least, greatest = self.metric.value_range
         widest = greatest - least
-        # Without any spread, a difference is certain, and none is no evidence.
-        varies = error != 0
-        apart = xp.abs(difference) / xp.where(varies, error, 1)
-        p_value = xp.where(
-            varies, special.erfc(apart / 2**0.5), (difference == 0).astype(error.dtype)
-        )
-        undefined = xp.isnan(difference) | xp.isnan(error)
-        found = {
-            "lower": xp.maximum(difference - z * error, -widest),
-            "upper": xp.minimum(difference + z * error, widest),
-            "p_value": p_value,
-        }
-        return {"difference": difference} | {n: nan_where(undefined, x) for n, x in found.items()}
+        if self._is_sampled:
+            variance = self.metric.paired_variance(self.other, self.sampled)
+            size = self.metric.paired_size(self.sampled)
+            found = _tested_area(difference, variance, size, widest, self.confidence)
+            none, why = variance == 0, _EQUAL_AREAS
+        else:
+            ratios = scaled_ratio(self.metric), scaled_ratio(self.other)
+            differences = self.paired.differences(*ratios)
+            found = tested(difference, differences, widest, self.confidence)
+            none, why = (differences.changed == 0) & xp.isnan(found.lower), _EQUAL_ROWS
+            none = none & (differences.n >= 2)
+        return {"difference": difference} | found._asdict(), none, why
+
+
+def _tested_area(
+    difference: jax.Array, variance: jax.Array, size: jax.Array, widest: float, confidence: float
+) -> Verdict:
+    """Tests the difference of two areas: see `Compare`."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    # If the models are equal, the mean over `size` observations is 0: their squares are about 0.
+    null = variance + difference * difference / size
+    apart = xp.abs(difference) / xp.sqrt(xp.where(null > 0, null, 1))
+    half = z * xp.sqrt(variance / xp.maximum(1 - z * z / size, 0))
+    half = nan_where(variance == 0, half)
+    unknown = xp.isnan(difference) | xp.isnan(variance)
+    ends = xp.maximum(difference - half, -widest), xp.minimum(difference + half, widest)
+    p_value = special.erfc(apart / 2**0.5)
+    return Verdict(*(nan_where(unknown, x) for x in (*ends, p_value)))
 
 
 def _differences(a: PyTree, b: PyTree) -> PyTree:

@@ -1,6 +1,7 @@
 """Ratios of two sums over rows: the terms of each row, and how far their difference varies."""
 
-from typing import Self
+import math
+from typing import NamedTuple, Self
 
 import jax
 
@@ -18,6 +19,7 @@ from datarax.metrics.row_updates import adds_by_row, by_rows, kept_apart
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
+from datarax.numerics.special import fair_coin_p_value, t_p_value, t_quantile
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.wrappers.clusters import ClusterSums
 
@@ -25,8 +27,87 @@ Ratio = tuple[ScaledDouble, ScaledDouble]
 """A numerator and a denominator, each in units of its own power of two."""
 
 # Of the terms of two ratios a / b and c / d, in the order a, b, c, d: the pairs whose co-moments
-# make up the variance of the difference.
-_FIRST, _SECOND = (0, 2, 0, 0, 1, 1), (1, 3, 2, 3, 2, 3)
+# make up the variance of the difference. Then |c - a|, and 1 for rows in which the models differ.
+_FIRST, _SECOND = (0, 2, 0, 0, 1, 1, 4), (1, 3, 2, 3, 2, 3, 5)
+_SIZES = len(_FIRST) - 1
+_ALIKE = 0.95
+
+
+class Differences(NamedTuple):
+    """What rows, or clusters, say of the difference s - r of two ratios.
+
+    If the models are equal, both have one ratio p, and the difference is the sum over rows of
+    `e = (c - p d) / sum d - (a - p b) / sum b`, in which exchanging the models changes the sign.
+    """
+
+    n: jax.Array
+    """The number of rows or clusters."""
+    size: jax.Array
+    """How many of equal weight they count as: (sum b)**2 / sum b**2."""
+    error: jax.Array
+    """The standard error of the difference, whatever the ratios are."""
+    root: jax.Array
+    """The root of the sum of e**2."""
+    changed: jax.Array
+    """The number of rows in which the models differ."""
+    alike: jax.Array
+    """`(sum |e|)**2 / sum e**2 / changed`: 1 if all rows that differ do so by the same size."""
+
+
+class Verdict(NamedTuple):
+    """The interval of a difference, and the p-value of none."""
+
+    lower: jax.Array
+    upper: jax.Array
+    p_value: jax.Array
+
+
+def tested(difference: jax.Array, found: Differences, widest: float, confidence: float) -> Verdict:
+    """Tests a difference, and gives its interval.
+
+    Where counts decide, the p-value is that of the sign test: of as many throws of a fair coin as
+    there are rows in which the models differ, the probability of a sum `|difference| / root` from
+    0. That is exact, and the test of McNemar, if all differences have one size, as those of right
+    and wrong predictions; and conservative for others. It is used for bounded metrics, and where
+    sizes are alike. Else the p-value is that of Student's t, but not below `2**(1 - changed)`,
+    that of the sign test if all rows point in one direction.
+
+    The interval is that of Bonett and Price (2012) where counts decide: two more rows, whose
+    differences have the usual size and both signs. Else it is that of Student's t.
+
+    Args:
+        difference: s - r.
+        found: what the rows say of it.
+        widest: the greatest possible size of a difference; infinite if there is none.
+        confidence: of the interval.
+    """
+    root, changed, n, size = found.root, found.changed, found.n, found.size
+    varies = root > 0
+    per_root = xp.abs(difference) / xp.where(varies, root, 1)
+    tosses = xp.sqrt(changed)
+    p_value = fair_coin_p_value(changed, xp.minimum(per_root * tosses, changed))
+    # In units of the usual size of a difference, `size * root / sqrt(changed)` for each row.
+    unit = size * root / xp.maximum(tosses, 1)
+    unit = xp.where(varies, unit, widest if math.isfinite(widest) else xp.nan)
+    center = difference / unit * (size / (size + 2))
+    squares = xp.where(varies, changed, xp.zeros((), root.dtype))
+    variance = (squares + 2) / (size + 2) - center * center
+    quantile = t_quantile(confidence, n - 1)
+    half = quantile * xp.sqrt(xp.maximum(variance, 0) / (size + 2)) * unit
+    lower, upper = center * unit - half, center * unit + half
+    if not math.isfinite(widest):
+        error = found.error
+        t = xp.abs(difference) / xp.where(error > 0, error, 1)
+        least = xp.minimum(xp.exp2(1 - changed), 1)
+        of_t = xp.maximum(t_p_value(t, n - 1), least)
+        alike = found.alike >= _ALIKE
+        decide = alike | (changed == 0)
+        p_value = xp.where(decide, p_value, of_t)
+        lower = xp.where(decide, lower, difference - quantile * error)
+        upper = xp.where(decide, upper, difference + quantile * error)
+    unknown = (n < 2) | xp.isnan(difference)
+    lower, upper = xp.maximum(lower, -widest), xp.minimum(upper, widest)
+    return Verdict(*(nan_where(unknown, x) for x in (lower, upper, p_value)))
 
 
 class PairedRatios(State, kw_only=False):
@@ -57,7 +138,12 @@ class PairedRatios(State, kw_only=False):
 
     def plus(self, terms: list[DoubleFloat]) -> Self:
         """The same with rows added: a, b, c, d of each row, (N, *shape). Without clusters."""
-        x, y = (stack([terms[i] for i in places], 1) for places in (_FIRST, _SECOND))
+        a, b, c, d = terms
+        apart = c - a
+        size = apart.map(lambda part: part * xp.where(apart.high < 0, -1, 1).astype(part.dtype))
+        changed = (apart.to_float() != 0) | ((d - b).to_float() != 0)
+        every = [*terms, size, DoubleFloat.of(changed.astype(size.dtype))]
+        x, y = (stack([every[i] for i in places], 1) for places in (_FIRST, _SECOND))
         counts = xp.stack([each.to_float() != 0 for each in terms]).any(0)
         counts = xp.broadcast_to(counts[:, None], x.shape)
         (moments,) = in_one_pass(self.moments.plus_two(x, y, counts))
@@ -70,37 +156,68 @@ class PairedRatios(State, kw_only=False):
         rows_last = both.map(lambda x: xp.moveaxis(x, 2, -1))
         return self.with_parts({"sums": self.sums.plus_at(ids, rows_last, target)})
 
-    def std_error(self, first: Ratio, second: Ratio) -> jax.Array:
-        """The standard error of the second ratio minus the first.
+    def differences(self, first: Ratio, second: Ratio) -> Differences:
+        """What the rows or clusters say of the second ratio minus the first.
 
-        NaN for fewer than two rows or clusters.
+        The standard error is NaN for fewer than two rows or clusters.
         """
         (_, b), (_, d) = first, second
-        squares, n = (self._of_rows if self.clusters is None else self._of_clusters)(first, second)
-        squares = ScaledDouble(not_negative(squares.double), squares.exponent)
+        found = self._of_rows(first, second) if self.clusters is None else None
+        found = self._of_clusters(first, second) if found is None else found
         defined = (b.double.high != 0) & (d.double.high != 0)
-        return nan_where(~defined, corrected((squares / (d * d)).root(), n))
+        return Differences(*(nan_where(~defined, x) for x in found))
 
-    def _of_rows(self, first: Ratio, second: Ratio) -> tuple[ScaledDouble, jax.Array]:
-        """The sum of squares of `(c - s d) - (sum d / sum b) (a - r b)`, and the number of rows."""
-        r, s, k = first[0] / first[1], second[0] / second[1], second[1] / first[1]
-        count, _, (squares,) = self.moments.scaled()
+    def _of_rows(self, first: Ratio, second: Ratio) -> Differences:
+        count, means, (squares,) = self.moments.scaled()
         aa, bb, cc, dd = squares[0][0], squares[1][0], squares[0][1], squares[1][1]
         co = self.moments.co_moment
-        ab, cd, ac, ad, bc, bd = (co[i] for i in range(len(_FIRST)))
-        within_first = aa + r * r * bb - r * ab * 2
-        within_second = cc + s * s * dd - s * cd * 2
-        across = ac - s * ad - r * bc + r * s * bd
-        return within_second + k * k * within_first - k * across * 2, count[0][0].to_float()
+        ab, cd, ac, ad, bc, bd = (co[i] for i in range(_SIZES))
+        (a, b), (c, d), k = first, second, second[1] / first[1]
 
-    def _of_clusters(self, first: Ratio, second: Ratio) -> tuple[ScaledDouble, jax.Array]:
-        """The same sum over clusters, and the number of clusters."""
-        rates = stack([(a / b).to_double() for a, b in (first, second)])
-        left = self.sums.residuals(-rates)
-        k = (second[1] / first[1]).to_double()
-        seen = xp.sum(xp.any(self.sums.occupied, 1), 0, dtype=xp.int32)
-        squares = sum_of_squares(left[:, 1] - left[:, 0] * k[None])
-        return squares, seen.astype(left.dtype)
+        def about(r: ScaledDouble, s: ScaledDouble) -> ScaledDouble:
+            """The sum of squares of `(c - s d) - (sum d / sum b) (a - r b)`, about its mean."""
+            within_first = aa + r * r * bb - r * ab * 2
+            within_second = cc + s * s * dd - s * cd * 2
+            across = ac - s * ad - r * bc + r * s * bd
+            total = within_second + k * k * within_first - k * across * 2
+            return ScaledDouble(not_negative(total.double), total.exponent)
+
+        rows = count[0][0]
+        n = rows.to_float()
+        r, s, common = a / b, c / d, (a + c) / (b + d)
+        error = corrected((about(r, s) / (d * d)).root(), n)
+        # The mean of e is the difference divided by n.
+        some = ScaledDouble.of(xp.maximum(n, 1))
+        null = about(common, common) / (d * d) + (s - r) * (s - r) / some
+        size = (b * b / (bb + rows * (means[1][0] * means[1][0]))).to_float()
+        of_sizes = means[0][_SIZES], squares[0][_SIZES]
+        changed = xp.round((rows * means[1][_SIZES]).to_float())
+        total = of_sizes[0] * of_sizes[0] * rows
+        alike = (total * rows / (of_sizes[1] + total)).to_float() / xp.maximum(changed, 1)
+        return Differences(n, size, error, null.root(), changed, alike)
+
+    def _of_clusters(self, first: Ratio, second: Ratio) -> Differences:
+        (a, b), (c, d) = first, second
+        k = (d / b).to_double()
+
+        def apart(r: ScaledDouble, s: ScaledDouble) -> DoubleFloat:
+            """`(c - s d) - (sum d / sum b) (a - r b)` of the sums of each cluster."""
+            left = self.sums.residuals(-stack([r.to_double(), s.to_double()]))
+            return left[:, 1] - left[:, 0] * k[None]
+
+        n = xp.sum(xp.any(self.sums.occupied, 1), 0, dtype=xp.int32).astype(k.dtype)
+        error = corrected((sum_of_squares(apart(a / b, c / d)) / (d * d)).root(), n)
+        common = (a + c) / (b + d)
+        null = apart(common, common)
+        root = (sum_of_squares(null) / (d * d)).root()
+        sums = self.sums.table.double
+        size = (b * b / sum_of_squares(sums[:, 1, 0])).to_float()
+        changed = xp.any((sums[:, :, 1] - sums[:, :, 0]).to_float() != 0, 1)
+        changed = xp.sum(changed, 0, dtype=xp.int32).astype(k.dtype)
+        unit = xp.maximum(xp.max(xp.abs(null.high), 0), xp.finfo(k.dtype).tiny)
+        sizes = xp.abs(null.high) / unit[None]
+        total = xp.sum(sizes, 0) ** 2 / xp.maximum(xp.sum(sizes * sizes, 0), 1)
+        return Differences(n, size, error, root, changed, total / xp.maximum(changed, 1))
 
 
 def sum_of_squares(x: DoubleFloat) -> ScaledDouble:

@@ -5,25 +5,50 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
-from scipy import stats
+from scipy import special, stats
 
 import datarax
 from datarax import Compare, Sliced, metrics
-from tests.helpers import long, make_mesh, optimized, place
+from tests.helpers import LONG, long, make_mesh, optimized, place
 
-CELLS, Z = 16, stats.norm.ppf(0.975)
+CELLS = 16
 
 
-def paired_error(a, b, c, d, cluster=None):
+def expected(a, b, c, d, cluster=None, *, bounded=False):
     """Of sum c / sum d - sum a / sum b, by the definition, over rows or over clusters."""
-    a, b, c, d = (np.asarray(x, np.float64) for x in (a, b, c, d))
-    apart = (c - c.sum() / d.sum() * d) / d.sum() - (a - a.sum() / b.sum() * b) / b.sum()
+    terms = np.array([a, b, c, d], np.float64)
+    counts = (terms != 0).any(0)
     if cluster is None:
-        totals = apart[(b != 0) | (d != 0)]
+        terms = terms[:, counts]
     else:
-        totals = [apart[cluster == each].sum() for each in np.unique(cluster)]
-    n = len(totals)
-    return np.sqrt(np.square(totals).sum() * n / (n - 1))
+        groups = [cluster == each for each in np.unique(cluster[counts])]
+        terms = np.array([terms[:, each].sum(1) for each in groups]).T
+    n = terms.shape[1]
+    a, b, c, d = terms
+    r, s, p = a.sum() / b.sum(), c.sum() / d.sum(), (a.sum() + c.sum()) / (b.sum() + d.sum())
+
+    def each(r, s):
+        return (c - s * d) / d.sum() - (a - r * b) / b.sum()
+
+    error = np.sqrt(np.square(each(r, s)).sum() * n / (n - 1))
+    null, difference = each(p, p), s - r
+    root = np.sqrt(np.square(null).sum())
+    changed = ((a != c) | (b != d)).sum()
+    size = b.sum() ** 2 / np.square(b).sum()
+    t = stats.t(n - 1)
+    if bounded:
+        heads = (changed - abs(difference) / root * np.sqrt(changed)) / 2
+        p_value = min(1, 2 * special.betainc(changed - heads, heads + 1, 0.5))
+        # Two more rows, whose differences have the usual size and both signs.
+        unit = size * root / np.sqrt(changed)
+        center = difference * size / (size + 2)
+        variance = unit**2 * (changed + 2) / (size + 2) - center**2
+        half = t.ppf(0.975) * np.sqrt(variance / (size + 2))
+    else:
+        p_value = max(2 * t.sf(abs(difference) / error), 2.0 ** (1 - changed))
+        center, half = difference, t.ppf(0.975) * error
+    ends = {"lower": center - half, "upper": center + half}
+    return {"difference": difference, "p_value": p_value} | ends
 
 
 def drawn(rng, rows=300):
@@ -37,57 +62,47 @@ def drawn(rng, rows=300):
     }
 
 
-def check(results, error, difference):
-    """The results are those of this standard error and difference."""
-    assert results.keys() == {"a", "b", "difference", "lower", "p_value", "upper"}
-    np.testing.assert_allclose(results["difference"], difference, rtol=1e-5, atol=1e-7)
-    ends = [difference - Z * error, difference + Z * error]
-    np.testing.assert_allclose([results["lower"], results["upper"]], ends, rtol=1e-4, atol=1e-6)
-    want = 2 * stats.norm.sf(abs(difference) / error)
-    np.testing.assert_allclose(results["p_value"], want, rtol=1e-3, atol=1e-7)
+def check(results, want):
+    assert results.keys() == {"a", "b", *want}
+    for name, x in want.items():
+        rtol, atol = (1e-3, 1e-7) if name == "p_value" else (1e-4, 1e-6)
+        np.testing.assert_allclose(results[name], x, rtol, atol, err_msg=name)
 
 
 def of_means(batch, cluster=None):
     w = batch["weights"].astype(np.float64)
     a, b = batch["values_a"] * w, batch["values_b"] * w
-    return paired_error(a, w, b, w, cluster), (b.sum() - a.sum()) / w.sum()
+    return expected(a, w, b, w, cluster)
 
 
 def test_of_means_equals_the_paired_test(rng):
     batch = drawn(rng)
     a, b = (batch[f"values_{model}"].astype(np.float64) for model in "ab")
     results = Compare(metrics.Mean(), method="formula").update(values_a=a, values_b=b).results()
-    error = stats.sem(b - a)
-    check(results, error, np.mean(b - a))
-    # SciPy's interval is of Student's t; the ratio of the two is known.
     t = stats.ttest_rel(b, a)
     interval = t.confidence_interval()
-    width = (interval.high - interval.low) * Z / stats.t.ppf(0.975, t.df)
-    np.testing.assert_allclose(results["upper"] - results["lower"], width, rtol=1e-5)
+    want = {"difference": np.mean(b - a), "p_value": t.pvalue}
+    check(results, want | {"lower": interval.low, "upper": interval.high})
 
 
 def test_with_weights_clusters_and_other_denominators(rng):
     batch = drawn(rng)
     weighted = {name: x for name, x in batch.items() if name != "cluster"}
-    check(Compare(metrics.Mean(), method="formula").update(**weighted).results(), *of_means(batch))
+    check(Compare(metrics.Mean(), method="formula").update(**weighted).results(), of_means(batch))
     check(
         Compare(metrics.Mean(), method="formula", clusters=CELLS).update(**batch).results(),
-        *of_means(batch, batch["cluster"]),
+        of_means(batch, batch["cluster"]),
     )
     # Precision: its denominators, the predicted positives, differ between the models.
     target, preds_a, preds_b = rng.integers(0, 2, (3, 200)).astype(np.int32)
     cluster = rng.integers(0, 40, 200)
     sums = preds_a * target, preds_a, preds_b * target, preds_b
     given = {"preds_a": preds_a, "preds_b": preds_b, "target": target}
-    difference = sums[2].sum() / sums[3].sum() - sums[0].sum() / sums[1].sum()
     plain = Compare(metrics.Precision(), method="formula").update(**given).results()
-    check(plain, paired_error(*sums), difference)
+    check(plain, expected(*sums, bounded=True))
     within = Compare(metrics.Precision(), method="formula", clusters=40)
     within = within.update(**given, cluster=cluster).results()
-    counts = (preds_a | preds_b) == 1
-    seen = np.isin(cluster, cluster[counts])
-    sums = [x[seen] for x in sums]
-    check(within, paired_error(*sums, cluster[seen]), difference)
+    check(within, expected(*sums, cluster, bounded=True))
 
 
 @pytest.mark.parametrize("clusters", [None, CELLS])
@@ -129,8 +144,8 @@ def test_coverage_of_the_difference(rng):
     keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), trials)
     results = optimized(lambda keys: jax.lax.map(trial, keys))(keys)
     covered = np.mean((results["lower"] <= 0.1) & (results["upper"] >= 0.1))
-    # Of 40 clusters, a normal interval covers 94.3 %; within four standard errors of that.
-    assert 0.92 <= covered <= 0.965
+    # Within four standard errors of 95 %.
+    assert 0.93 <= covered <= 0.97
 
 
 def test_without_data_spread_or_pairs():
@@ -140,13 +155,15 @@ def test_without_data_spread_or_pairs():
     assert one["difference"] == 1
     assert np.isnan([one["lower"], one["upper"], one["p_value"]]).all()
     same = np.float32([1, 2, 4])
-    equal = metric.update(values_a=same, values_b=same).results()
+    with pytest.warns(datarax.PrecisionWarning, match="do not differ in any row"):
+        equal = metric.update(values_a=same, values_b=same).results()
     assert (equal["difference"], equal["p_value"]) == (0, 1)
-    np.testing.assert_allclose([equal["lower"], equal["upper"]], 0, atol=1e-6)
+    assert np.isnan([equal["lower"], equal["upper"]]).all()
     right = Compare(metrics.Accuracy(num_classes=2), method="formula")
-    ones, zeros = np.ones(4, np.int32), np.zeros(4, np.int32)
-    always = right.update(preds_a=zeros, preds_b=ones, target=ones).results()
-    assert (always["difference"], always["p_value"], always["upper"]) == (1, 0, 1)
+    ones = np.ones(4, np.int32)
+    equal = right.update(preds_a=ones, preds_b=ones, target=ones).results()
+    assert equal["p_value"] == 1
+    assert equal["lower"] == -equal["upper"] < 0
     huge = np.float32([3e37, 1e37, 2e37, 2.5e37])  # their squares overflow
     results = metric.update(values_a=huge, values_b=huge[::-1].copy()).results()
     assert np.isfinite(results["p_value"])
@@ -165,3 +182,112 @@ def test_what_is_refused():
         metric.update(values_a=values, values_b=values)
     with pytest.raises(datarax.MetricInputError, match="cluster of shape"):
         metric.update(values_a=values, values_b=values, cluster=np.arange(2))
+
+
+def turned_right(gained, lost, same, **options):
+    """Of two models: b has so many rows right that a has wrong, and the reverse."""
+    a = np.repeat([0, 1, 1], [gained, lost, same]).astype(np.int32)
+    b = np.repeat([1, 0, 1], [gained, lost, same]).astype(np.int32)
+    metric = Compare(metrics.Accuracy(num_classes=2), method="formula", **options)
+    rows = {"cluster": np.arange(len(a))} if options else {}
+    return metric, {"preds_a": a, "preds_b": b, "target": np.ones_like(a)} | rows
+
+
+def test_of_right_and_wrong_it_is_the_exact_test_of_mcnemar(rng):
+    for gained, lost, same in (
+        (2, 0, 0),
+        (3, 0, 0),
+        (5, 0, 1),
+        (6, 0, 4),
+        (9, 2, 30),
+        (40, 25, 900),
+    ):
+        want = stats.binomtest(gained, gained + lost).pvalue
+        for options in ({}, {"clusters": 1000}):
+            metric, given = turned_right(gained, lost, same, **options)
+            found = metric.update(**given).results()
+            np.testing.assert_allclose(found["p_value"], want, rtol=1e-6)
+            if not 0.03 < want < 0.07:  # the interval and the test agree
+                assert (found["lower"] > 0) == (want < 0.05), (gained, lost, same)
+            assert -1 <= found["lower"] < found["difference"] <= found["upper"] <= 1
+        if gained == 9:
+            run = optimized(lambda batch, metric=metric: metric.update(**batch).compute())
+            np.testing.assert_allclose(run(given)["p_value"], want, rtol=1e-4)
+        # A mean of 0 and 1, whose class says no bounds, has the same differences.
+        scores = {f"values_{m}": given[f"preds_{m}"].astype(np.float32) for m in "ab"}
+        mean = Compare(metrics.Mean(), method="formula").update(**scores).results()
+        for name in ("p_value", "lower", "upper"):
+            expected = np.clip(mean[name], -1, 1)
+            np.testing.assert_allclose(expected, found[name], 1e-5, 1e-7, err_msg=name)
+
+
+def test_no_verdict_below_what_the_signs_of_rows_allow(rng):
+    for rows in range(2, 9):
+        a = rng.normal(size=rows).astype(np.float32)
+        b = a + rng.uniform(1, 1.5, rows).astype(np.float32)
+        given = {"values_a": a, "values_b": b}
+        for options in ({}, {"clusters": 16}):
+            metric = Compare(metrics.Mean(), method="formula", **options)
+            more = {"cluster": np.arange(rows)} if options else {}
+            assert metric.update(**given, **more).results()["p_value"] >= 2.0 ** (1 - rows)
+
+
+CHOICES = np.float32([0, 0.4, 0.5, 0.67, 0.8, 1])
+
+
+def of_scores(rng, shape):
+    return {
+        f"values_{m}": rng.choice(CHOICES, shape, p=[0.2, 0.05, 0.1, 0.1, 0.05, 0.5]) for m in "ab"
+    }
+
+
+def of_losses(rng, shape):
+    return {f"values_{m}": rng.exponential(size=shape).astype(np.float32) for m in "ab"}
+
+
+def of_labels(rng, shape):
+    target = rng.integers(0, 2, shape)
+    wrong = rng.random((2, *shape)) > 0.7
+    return {"target": target} | {f"preds_{m}": target ^ x for m, x in zip("ab", wrong, strict=True)}
+
+
+def of_ranks(rng, shape):
+    target = rng.integers(0, 2, shape)
+    score = {f"preds_{m}": (rng.normal(size=shape) + target).astype(np.float32) for m in "ab"}
+    return {"target": target} | score
+
+
+KINDS = {
+    "losses": (metrics.Mean, of_losses, (30,)),
+    "scores": (metrics.Mean, of_scores, (12,)),
+    "accuracy": (metrics.Accuracy, of_labels, (3,)),
+    "f1": (metrics.F1, of_labels, (12,)),
+    "precision": (metrics.Precision, of_labels, ()),
+    "jaccard": (metrics.JaccardIndex, of_labels, ()),
+    "auroc": (lambda: metrics.AUROC(bits=10), of_ranks, ()),
+}
+FAMILY = 101
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_models_seldom_have_a_winner_in_a_family_of_slices(kind, rng):
+    make, draw, sizes = KINDS[kind]
+    slices = (50_000 if LONG else 4000) // (20 if kind == "auroc" else 1)
+    for size in (2, 3, 5, 8, 12, 20, 30) if LONG else sizes:
+        metric = Compare(make(), method="formula")
+        run = optimized(jax.vmap(lambda batch, metric=metric: metric.update(**batch).compute()))
+        p = np.asarray(run(draw(rng, (slices, size)))["p_value"])
+        # At the first step of Holm; by four standard errors of the simulation.
+        expected = 0.05 / FAMILY * slices
+        false = np.sum(p < 0.05 / FAMILY)
+        assert false <= expected + 4 * np.sqrt(max(expected, 1)), (size, false)
+        assert np.mean(p < 0.05) <= 0.06 + 4 * np.sqrt(0.05 / slices), size
+
+
+@pytest.mark.parametrize("metric", [metrics.TextExactMatch(), metrics.TokenF1()])
+def test_texts(metric):
+    right, wrong = ["yes"] * 10, ["no"] * 10
+    seen = Compare(metric, method="formula").update(preds_a=wrong, preds_b=right, target=right)
+    found = seen.results()
+    assert found["p_value"] == pytest.approx(2**-9)
+    assert 0 < found["lower"] < found["upper"] <= 1

@@ -57,8 +57,14 @@ def drawn(rng, rows, size, labels=False, noise=0.3):
     return *(np.asarray(jax.nn.softmax(x), np.float32) for x in both), target, one_hot
 
 
-def error_of(results):
-    return (results["upper"] - results["lower"]) / (2 * Z)
+def error_of(results, target, average="macro"):
+    """The standard error from the interval, which holds all differences that the test allows."""
+    target = target.reshape(len(target), -1)
+    positives = target.sum(0)
+    negatives = len(target) - positives
+    size = (2 * positives * negatives / (positives + negatives)).min()
+    size = target.any(1).sum() if average == "micro" else size
+    return (results["upper"] - results["lower"]) / (2 * Z) * np.sqrt(1 - Z**2 / size), size
 
 
 AVERAGES = "macro", "weighted", "micro"
@@ -82,8 +88,11 @@ def test_averages_over_classes_equal_all_pairs(labels, average, rng):
         difference = scale * (other_area - area)
         error = scale * np.sqrt(((other - own) ** 2).sum())
         np.testing.assert_allclose(results["difference"], difference, atol=2e-4)  # of two areas
-        np.testing.assert_allclose(error_of(results), error, rtol=5e-3)
-        p_value = 2 * stats.norm.sf(abs(results["difference"]) / error_of(results))
+        found, least = error_of(results, one_hot, average)
+        np.testing.assert_allclose(found, error, rtol=5e-3)
+        # The squares are about 0, as they are if the models are equal.
+        error = np.sqrt(found**2 + results["difference"] ** 2 / least)
+        p_value = 2 * stats.norm.sf(abs(results["difference"]) / error)
         np.testing.assert_allclose(results["p_value"], p_value, rtol=1e-4, atol=1e-6)
 
 
@@ -98,8 +107,9 @@ def test_two_models_of_a_binary_task(rng):
         seen = Compare(metrics.AUROC(), method="formula").update(x, y, target)
         results = seen.results()
         np.testing.assert_allclose(results["difference"], second - first, atol=1e-4)
-        np.testing.assert_allclose(error_of(results), error, rtol=5e-3)
-    apart = abs(error_of(results) - np.sqrt((own**2).sum() + (other**2).sum()))
+        found, _ = error_of(results, target)
+        np.testing.assert_allclose(found, error, rtol=5e-3)
+    apart = abs(found - np.sqrt((own**2).sum() + (other**2).sum()))
     assert apart > 0.3 * error  # the models are not independent
     # A table of both scores in each slice, on devices and in a program.
     empty = Compare(metrics.AUROC(bits=12), method="formula")
@@ -123,9 +133,8 @@ def test_more_rows_than_the_sample_holds(average, rng):
     found = Interval(metric).update(a, target).results()["std_error"]
     np.testing.assert_allclose(found, np.sqrt((own**2).sum()), rtol=0.1)
     seen = Compare(metric, method="formula").update(a, b, target)
-    np.testing.assert_allclose(
-        error_of(seen.results()), np.sqrt(((other - own) ** 2).sum()), rtol=0.25
-    )
+    found, _ = error_of(seen.results(), one_hot, average)
+    np.testing.assert_allclose(found, np.sqrt(((other - own) ** 2).sum()), rtol=0.25)
 
 
 def derived(value, weights):
@@ -160,7 +169,7 @@ def test_average_precision_by_the_definition(average, rng):
     np.testing.assert_allclose(found["std_error"], derived(value(a), w), rtol=0.03)
     seen = Compare(metric, method="formula").update(a, b, target).results()
     error = derived(lambda w: value(b)(w) - value(a)(w), w)
-    np.testing.assert_allclose(error_of(seen), error, rtol=0.05)
+    np.testing.assert_allclose(error_of(seen, one_hot, average)[0], error, rtol=0.05)
 
 
 @pytest.mark.parametrize("wrapper", [Interval, lambda x: Compare(x, method="formula")])
@@ -201,7 +210,7 @@ def test_a_row_that_one_model_cannot_use(rng):
     (area, own), (_, other) = gains(a[20:], target[20:]), gains(b[20:], target[20:])
     np.testing.assert_allclose(results["a"], area, atol=1e-3)
     error = np.sqrt(((other - own) ** 2).sum())
-    np.testing.assert_allclose(error_of(results), error, rtol=5e-3)
+    np.testing.assert_allclose(error_of(results, target[20:])[0], error, rtol=5e-3)
 
 
 def test_labels_of_a_row_that_cannot_be_used(rng):
@@ -223,9 +232,12 @@ def test_models_that_are_equal_separated_or_empty(rng):
     empty = Compare(metrics.AUROC(), method="formula")
     assert all(np.isnan(x) for x in empty.results().values())
     scores, target = rng.normal(size=50).astype(np.float32), rng.integers(0, 2, 50)
-    same = empty.update(scores, scores, target).results()
-    assert (same["difference"], same["lower"], same["upper"], same["p_value"]) == (0, 0, 0, 1)
-    apart = empty.update(scores + 9 * target, scores + 8 * target, target).results()
+    with pytest.warns(datarax.PrecisionWarning, match="their difference has no interval"):
+        same = empty.update(scores, scores, target).results()
+    assert (same["difference"], same["p_value"]) == (0, 1)
+    assert np.isnan([same["lower"], same["upper"]]).all()
+    with pytest.warns(datarax.PrecisionWarning, match="their difference has no interval"):
+        apart = empty.update(scores + 9 * target, scores + 8 * target, target).results()
     assert (apart["a"], apart["difference"], apart["p_value"]) == (1, 0, 1)
     one = empty.update(scores[:3], scores[1:4], np.array([1, 0, 0])).results()
     assert np.isnan(one["lower"])

@@ -214,6 +214,31 @@ class AreaMetric(ScoreMetric):
         variance = _variance_of(sampled, b - a) + beside_a + beside_b
         return self.by_task(variance) if variance.ndim else variance
 
+    def paired_size(self, sampled: PyTree) -> jax.Array:
+        """The harmonic mean of the numbers of positives and negatives; the least of all classes."""
+        rows = sampled.sample.sampled()
+        w = rows.weights[None] * xp.ones_like(rows.scores[0])
+        w = xp.where(xp.isnan(rows.scores[0]), xp.zeros((), w.dtype), w)
+        positive = rows.positive
+        if self.is_pooled:
+            w = xp.max(w, 0, keepdims=True)
+            positive = xp.any(positive, 0, keepdims=True)
+
+        def number(mask: jax.Array) -> jax.Array:
+            """Weighted rows count as (sum w)**2 / sum w**2."""
+            kept = xp.where(mask, w, 0)
+            total = xp.sum(kept * rows.stands_for[None], -1)
+            squares = xp.sum(kept * kept * rows.stands_for[None], -1)
+            return total * total / xp.where(squares > 0, squares, 1)
+
+        ours, others = number(positive), number(~positive)
+        if self.is_pooled:
+            return ours[0]
+        size = 2 * ours * others / xp.maximum(ours + others, 1)
+        if self.is_binary or self.average is None:
+            return self.by_task(size)
+        return xp.min(xp.where(size > 0, size, xp.inf))
+
     def _gains(self, sampled: SampledScores, model: int) -> tuple[jax.Array, jax.Array]:
         """What each sampled row adds to the value, with a last axis of rows; and the variance of
         the value that they do not show."""
