@@ -161,7 +161,7 @@ def difference_in_unit(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array
     is_float = any(xp.issubdtype(each.dtype, xp.floating) for each in (x, y))
     if not is_float or (on_host(e) and all_finite(e)):
         return e, xp.int32(0)
-    a, b = (as_double(each).high for each in (x, y))
+    a, b = (as_double(each).to_float() for each in (x, y))
     is_far = xp.any(xp.isinf(e) & xp.isfinite(a) & xp.isfinite(b))
     return xp.where(is_far, a * 0.5 - b * 0.5, e), is_far.astype(xp.int32)
 

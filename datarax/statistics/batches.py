@@ -398,6 +398,8 @@ def pairs(
     shape: tuple[int, ...],
     domain: Callable[[jax.Array, jax.Array, float], jax.Array] | None = None,
     parameter: float = 0.0,
+    *,
+    any_range: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array, Invalid]:
     """Checks predictions and targets that are numbers, as in regression.
 
@@ -409,6 +411,7 @@ def pairs(
         domain: takes both as floats, and `parameter`; returns the mask of the finite ones that can
             be used. `None` if all can.
         parameter: the last argument of `domain`.
+        any_range: see `numeric`.
 
     Returns:
         Predictions and targets as arrays, integers not as floats; the weight of each example, from
@@ -418,7 +421,8 @@ def pairs(
     Raises:
         MetricInputError: the two shapes differ, or do not end in `shape`.
     """
-    preds, target = numeric(preds, "preds"), numeric(target, "target")
+    preds = numeric(preds, "preds", any_range=any_range)
+    target = numeric(target, "target", any_range=any_range)
     same_shape(preds, target)
     batch = preds.ndim - len(shape)
     if batch < 0 or preds.shape[batch:] != shape:

@@ -173,8 +173,9 @@ class TwoMoments(CrossedMoments):
         n, mean, squares = np.ldexp(np.add(high, low, dtype=np.float64), scales)
         total = n + sums.weight
         safe = np.where(total > 0, total, 1)
-        share, rest = sums.weight / safe, np.ldexp(np.float64(self.mean_rest), exponent)
-        if sums.has_rests or rest.any():
+        share, rest = sums.weight / safe, None
+        if sums.has_rests or np.count_nonzero(self.mean_rest):
+            rest = np.ldexp(np.float64(self.mean_rest), exponent)
             first, left = sums.centres - mean, sums.rests - rest
             apart = first + left
             kept, rest = in_three_parts(mean, first * share, rest + left * share)
@@ -192,11 +193,12 @@ class TwoMoments(CrossedMoments):
         changed: dict[str, PyTree] = {
             "count": (high[0], low[0]),
             "mean": (high[1], low[1]),
-            "mean_rest": np.ldexp(rest, -unit).astype(np.float32),
             "powers": ((high[2], low[2]),),
             "exponent": unit,
             "weight_exponent": weight_unit,
         }
+        if rest is not None:
+            changed["mean_rest"] = np.ldexp(rest, -unit).astype(np.float32)
         if self.co:
             high, low = self.co
             co = np.ldexp(np.add(high, low, dtype=np.float64), weight_exponent[0] + sum(exponent))

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
+import numpy as np
 
 from datarax._checks import as_float, numeric, x64_enabled
 from datarax._errors import MetricInputError
@@ -27,6 +28,8 @@ from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import CountsInvalid
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.thresholds import rounded_to
+
+_MOST = float(np.finfo(np.float32).max)
 
 LossName = Literal[
     "squared",
@@ -214,6 +217,13 @@ def _in_float64(p: jax.Array, t: jax.Array) -> Arrays:
     return a.wide, b.wide, (a - b).wide
 
 
+def _is_large(*arrays: jax.Array) -> bool:
+    """True if float64 numbers on the host are beyond the range of float32."""
+    return any(
+        x.dtype == np.float64 and float(np.max(np.abs(x), initial=0)) > _MOST for x in arrays
+    )
+
+
 def _reaches(x: jax.Array, threshold: float) -> jax.Array:
     """True for the values that are at least the threshold; large integers are not rounded."""
     value = float_or_double(x)
@@ -258,12 +268,16 @@ class LossTotal(CountsInvalid, kw_only=False):
             if not shape:
                 raise MetricInputError("preds of shape (); expected rows, of shape (..., D)")
 
-        p, t, w, invalid = pairs(preds, target, weights, shape, row.domain, parameter)
+        degree = row.degree(parameter)
+        p, t, w, invalid = pairs(
+            preds, target, weights, shape, row.domain, parameter, any_range=degree > 0
+        )
         counts = w.astype(xp.bool_)
         if not (row.of_rows and on_host(w)):  # there (..., 1) for rows
             counts = xp.broadcast_to(counts, p.shape)
         w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
-        degree, is_wide = row.degree(parameter), on_host(p, t, w) and not x64_enabled()
+        # On the host no error and no square of float32 overflows; of float64 some do.
+        is_wide = on_host(p, t, w) and not x64_enabled() and not _is_large(p, t)
         adds = is_wide or adds_wide(p, t, w)
         if degree and not adds:
             e, unit = difference_in_unit(p, t)

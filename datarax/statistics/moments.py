@@ -220,8 +220,11 @@ class CentralMoments(ElementwiseState, kw_only=False):
         exponents = xp.maximum(first[0], second[0]), xp.maximum(first[1], second[1])
         a, b = self.in_units(exponents), other.in_units(exponents)
         (n, mean, _), (m, other_mean, _) = a.doubles(), b.doubles()
-        total, first, rest = n + m, other_mean - mean, b.mean_rest - a.mean_rest
-        apart = Apart(first + rest, _share(m, total), n, total, first, rest)
+        total, first, rests = n + m, other_mean - mean, None
+        if not _are_zeros(a.mean_rest, b.mean_rest):
+            rests = b.mean_rest - a.mean_rest
+        means = first if rests is None else first + rests
+        apart = Apart(means, _share(m, total), n, total, first, rests)
         return a.plus(b, total, apart).stored()
 
     def plus(self, other: Any, total: DoubleFloat, apart: "Apart") -> Self:
@@ -246,18 +249,15 @@ class CentralMoments(ElementwiseState, kw_only=False):
                     + 4 * d * (rest * b[1] - share * a[1])
                 )
         merged = [p + q + c for p, q, c in zip(powers, other_powers, cross, strict=True)]
-        mean, rest = self._moved_mean(mean, other, apart)
+        mean, rest = self._moved_mean(mean, apart)
         return self.holding(total, mean, rest, merged, self.exponents)
 
-    def _moved_mean(
-        self, mean: DoubleFloat, other: Any, apart: "Apart"
-    ) -> tuple[DoubleFloat, PyTree]:
-        """The mean of the merge with moments in equal units, and what its parts leave out."""
+    def _moved_mean(self, mean: DoubleFloat, apart: "Apart") -> tuple[DoubleFloat, PyTree]:
+        """The mean of the merge with other moments, and what its parts leave out."""
         rest, share = self.mean_rest, apart.share
-        # Mostly there is none, and nothing to compute.
-        if on_host(rest, other.mean_rest) and (rest.any() or other.mean_rest.any()):
+        if apart.rests is not None and on_host(rest, apart.rests) and mean.dtype == np.float32:
             step = (apart.first * share).wide
-            return in_three_parts(mean.wide, step, rest + apart.mean_rest * share)
+            return in_three_parts(mean.wide, step, rest + apart.rests * share)
         return mean + apart.means * share, rest
 
     def by_row(self, rows: int) -> "MomentTerms | None":
@@ -421,7 +421,12 @@ class LongMean(NamedTuple):
         first, second = self
         if many_digits and first.is_on_host and first.dtype == np.float32 and on_host(second):
             return in_three_parts(first.wide, second, np.float32(0))
-        return first + second, zeros(first.shape, first.dtype.name)
+        return first + second, xp.zeros(first.shape, first.dtype)  # type: ignore[return-value]
+
+
+def _are_zeros(*arrays: PyTree) -> bool:
+    """True if arrays are on the host, and hold zeros, as the rests of most means."""
+    return on_host(*arrays) and not any(map(np.count_nonzero, arrays))
 
 
 def in_three_parts(x: Any, y: Any, z: Any) -> tuple[DoubleFloat, PyTree]:
@@ -453,8 +458,8 @@ class Apart(NamedTuple):
     """The weight of both."""
     first: DoubleFloat
     """`means`, without what the parts of the means leave out."""
-    mean_rest: jax.Array
-    """The other part of `means`."""
+    rests: jax.Array | None
+    """The other part of `means`; None if it is known to be 0."""
 
     @property
     def rest(self) -> jax.Array:

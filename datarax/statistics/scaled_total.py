@@ -81,7 +81,10 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             w: booleans or floats, which broadcast against `x`; `None` for one.
         """
         if on_host(x, w) and not x64_enabled():
-            return self.emptied()._plus_on_host(_host_sum(x, w, len(self.shape)))
+            total = _host_sum(x, w, len(self.shape))
+            if not all_finite(total) and x.dtype == np.float64:
+                return self.emptied()._plus_on_host(*_scaled_host_sum(x, w, len(self.shape)))
+            return self.emptied()._plus_on_host(total)
         if w is not None:
             w = xp.broadcast_to(w, x.shape)
         if w is not None and w.dtype != xp.bool_:
@@ -113,7 +116,10 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         shape = self.shape[1:]
         if on_host(*sum(terms, self.parts), self.exponent) and not x64_enabled():
             total = np.array([_host_sum(*term, len(shape)) for term in terms])
-            return self._plus_on_host(total)
+            if all_finite(total):  # mostly
+                return self._plus_on_host(total)
+            found = [_scaled_host_sum(*term, len(shape)) for term in terms]
+            return self._plus_on_host(*map(np.array, zip(*found, strict=True)))
         if adds_wide(terms, self.exponent):
             axes = tuple(range(terms[0][0].ndim - len(shape)))
             return Fold([Term(_products(*term), axes) for term in terms], self._plus_wide)
@@ -371,6 +377,17 @@ def _host_sum(x: Any, w: Array | None, axes: int) -> np.ndarray:
         return np.float64(np.count_nonzero(x))  # type: ignore[return-value]
     over = tuple(range(x.ndim - axes))
     return np.add.reduce(x, over, np.float64) if over else x.astype(np.float64)
+
+
+def _scaled_host_sum(x: Any, w: Array | None, axes: int) -> tuple[np.ndarray, np.ndarray]:
+    """`_host_sum` and the exponent of its unit, in which no sum of float64 overflows."""
+    exponent = 0
+    if x.dtype == np.float64:
+        greatest = np.max(np.abs(x), initial=0, where=np.isfinite(x))
+        exponent = int(np.frexp(greatest)[1])
+        x = np.ldexp(x, -exponent)
+    total = _host_sum(x, w, axes)
+    return total, np.full(np.shape(total), exponent, np.int32)
 
 
 def _products(x: jax.Array, w: jax.Array | None) -> jax.Array:

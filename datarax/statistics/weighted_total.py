@@ -58,12 +58,11 @@ class WeightedTotal(CountsInvalid, kw_only=False):
 
         NaN and infinities are excluded, and counted in `invalid` unless their weight is zero.
         """
-        return self.plus_values(numeric(values, "values"), weights)
+        return self.plus_values(numeric(values, "values", any_range=True), weights)
 
     def plus_values(self, x: jax.Array, weights: Weights) -> Self:
         """Folds in an array from `numeric`, as `update`."""
         if not is_integer(x):
-            # Cast first: a finite float64 may be infinite in the dtype of the total.
             x = as_float(x)
         return self.add(x, *rows_weight(not_finite(x), weights))
 

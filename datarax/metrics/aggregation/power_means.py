@@ -49,7 +49,7 @@ class PowerTotal(CountsInvalid, kw_only=False):
 
         Values that cannot be used are excluded and counted, unless their weight is zero.
         """
-        x = as_float(numeric(values, "values"))
+        x = as_float(numeric(values, "values", any_range=True))
         unusable = not_finite(x)
         if self.power <= 0:
             unusable |= out_of_range(x < 0, x)

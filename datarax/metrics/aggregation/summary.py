@@ -94,9 +94,11 @@ class RatioTotal(CountsInvalid):
 
         Pairs that hold a NaN or an infinity are excluded and counted.
         """
-        given = numeric(numerator, "numerator"), numeric(denominator, "denominator")
+        given = (
+            numeric(numerator, "numerator", any_range=True),
+            numeric(denominator, "denominator", any_range=True),
+        )
         same_shape(*given, ("numerator", "denominator"))
-        # Cast first: a finite float64 may be infinite in the dtype of the total.
         above, below = (x if is_integer(x) else as_float(x) for x in given)
         w, invalid = rows_weight(not_finite(above) | not_finite(below), weights)
         w = xp.broadcast_to(w, above.shape)
