@@ -69,6 +69,12 @@ class ScaledDouble:
     def __getitem__(self, index: PyTree) -> "ScaledDouble":
         return ScaledDouble(self.double[index], self.exponent[index])
 
+    def normalized(self) -> "ScaledDouble":
+        """The same number in the unit of its own power of two, so that it adds to any other."""
+        power = exponent_of(self.double.high)
+        double = self.double.map(lambda x: times_power_of_two(x, -power))
+        return ScaledDouble(double, self.exponent + power)
+
     def to_double(self) -> DoubleFloat:
         """The number as a double-float; infinite where it overflows, 0 where it underflows."""
         high, low = (times_power_of_two(x, self.exponent) for x in self.double)

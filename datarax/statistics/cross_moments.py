@@ -211,7 +211,9 @@ class TwoMoments(CrossedMoments):
         if axis:  # that of stacked states
             weight = weight.map(lambda x: lax.expand_dims(x, (axis,)))
         means, squares = stack(sums.means, axis), stack(sums.powers[0], axis)
-        held, (values, weights) = self.of_sums(weight.broadcast_to(means.shape), means, [squares])
+        second = None if sums.seconds is None else xp.stack(sums.seconds, axis)
+        weight = weight.broadcast_to(means.shape)
+        held, (values, weights) = self.of_sums(weight, means, [squares], second)
         if sums.co is None:
             return held
         return held.with_co(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, numeric
+from datarax._checks import as_float, default_float, numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import in_x64, lax, on_host, xp
@@ -121,12 +121,20 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def of_all_sums(self, sums: "SumsAboutMean") -> Self:
         """Moments from the sums of all variables: see `of_sums`."""
         powers = [power[0] for power in sums.powers]
-        return self.of_sums(sums.weight, sums.means[0], powers)[0]
+        second = None if sums.seconds is None else sums.seconds[0]
+        return self.of_sums(sums.weight, sums.means[0], powers, second)[0]
 
     def of_sums(
-        self, weight: DoubleFloat, mean: DoubleFloat, powers: Sequence[DoubleFloat]
+        self,
+        weight: DoubleFloat,
+        mean: DoubleFloat,
+        powers: Sequence[DoubleFloat],
+        second: PyTree = None,
     ) -> "tuple[Self, tuple[DoubleFloat, DoubleFloat]]":
-        """Moments from sums in float64, in units of which none is far from 1, and the units."""
+        """Moments from sums in float64, in units of which none is far from 1, and the units.
+
+        `second` is a correction of the mean, on the host.
+        """
         spread = (powers[0] / weight).map(xp.sqrt) if powers else DoubleFloat.of(0, np.float32)
         greatest = where(weight.high > 0, mean.map(xp.abs) + spread, DoubleFloat.of(0, np.float32))
         unit, weight_unit = (
@@ -142,6 +150,8 @@ class CentralMoments(ElementwiseState, kw_only=False):
         ]
         units = unit, weight_unit
         mean, rest = mean * values, zeros(unit.shape, default_float().name)
+        if second is not None:
+            mean, rest = in_three_parts(mean.wide, second * values.wide, np.float32(0))
         return self.holding(weight * weights, mean, rest, scaled, units), (values, weights)
 
     def holding(
@@ -371,30 +381,46 @@ class MomentTerms(RowTerms):
             return lax.expand_dims(moved, range(moved.ndim - n, moved.ndim - n + within))
 
         everything = yield Packed("total", of_rows(w))
-        centres, apart = [], []
+        # Of float64, the centre is three floats, which hold the value if all values are equal.
+        is_long = self.many_digits and everything.is_on_host and not x64_enabled()
+        centres, nearer, apart, by_tag = [], [], [], target.by_tag(w)
         for x in self.variables:
             total = yield Packed("total", of_rows(w * x))
             # A float, which is the value itself if all values are equal floats.
             centre = DoubleFloat.of((total / _one_where_zero(everything)).high)
+            d = target.by_tag(x) - target.of_rows(centre).map(of_each)
+            steps = []
+            for _ in range(2 if is_long else 0):
+                total = yield target.apart(of_rows(by_tag * d))
+                steps.append(DoubleFloat.of((total / _one_where_zero(everything)).high))
+                d = d - target.of_rows(steps[-1]).map(of_each)
             centres.append(centre)
-            apart.append(target.by_tag(x) - target.of_rows(centre).map(of_each))
+            nearer.append(steps)
+            apart.append(d)
         weight = yield Packed("sum", of_rows(w))
-        w = target.by_tag(w)
-        means, powers = [], []
-        for centre, d in zip(centres, apart, strict=True):
+        w = by_tag
+        none = DoubleFloat.of(0, np.float32)
+        means, powers, seconds = [], [], []
+        for i, (centre, d) in enumerate(zip(centres, apart, strict=True)):
             raised, sums = w, []
             for _ in range(stacked.order):
                 raised = raised * d
                 sums.append((yield target.apart(of_rows(raised))))
             rest = sums[0] / _one_where_zero(weight)
-            means.append(where(weight.high != 0, centre + rest, DoubleFloat.of(0, np.float32)))
+            if is_long:
+                second = nearer[i][0] + nearer[i][1] + rest
+                seconds.append(where(weight.high != 0, second, none).to_float())
+            else:
+                centre = centre + rest
+            means.append(where(weight.high != 0, centre, none))
             powers.append((rest, powers_about_mean(weight, rest, sums[1:])))
         co = None
         if len(apart) > 1 and stacked.co:
             co = yield target.apart(of_rows(w * apart[0] * apart[1]))
             co = co_moment_about_means(weight, powers, co)
         by_power = [list(each) for each in zip(*(own for _, own in powers), strict=True)]
-        return stacked.combine(stacked.of_all_sums(SumsAboutMean(weight, means, by_power, co)))
+        sums = SumsAboutMean(weight, means, by_power, co, seconds or None)
+        return stacked.combine(stacked.of_all_sums(sums))
 
 
 def _one_where_zero(x: DoubleFloat) -> DoubleFloat:

@@ -24,6 +24,8 @@ class SumsAboutMean(NamedTuple):
     """For k from 2 on, `sum(w * (x - mean)**k)` of each variable."""
     co: DoubleFloat | None
     """`sum(w * (x - mean x) * (y - mean y))` of the first two variables, if it is asked for."""
+    seconds: list[jax.Array] | None = None
+    """If given, a small correction of each mean."""
 
 
 def sums_about_mean(

@@ -30,7 +30,14 @@ from datarax.wrappers.clusters import (
     checked_ids,
 )
 from datarax.wrappers.pairs import MODELS, Pairs
-from datarax.wrappers.ratios import PairedRatios, Verdict, scaled_ratio, terms_of_rows, tested
+from datarax.wrappers.ratios import (
+    PairedRatios,
+    Verdict,
+    hold_float64,
+    scaled_ratio,
+    terms_of_rows,
+    tested,
+)
 from datarax.wrappers.wrapper import (
     each_updated,
 )
@@ -243,7 +250,7 @@ class Compare(Pairs, Resampled):
                 return {"sampled": self.sampled.apply(both)}
         terms = self._terms(calls, self.metric.emptied())
         if self.clusters is None:
-            return {"paired": self.paired.plus(terms)}
+            return {"paired": self.paired.plus(terms, many_digits=hold_float64(calls))}
         ids = checked_ids(0 if given is None else given, rows_of(calls))
         one = Target(xp.zeros(ids.shape, xp.uint32), 1)
         return {"paired": self.paired.plus_at(ids, terms, one)}

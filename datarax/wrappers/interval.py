@@ -37,6 +37,7 @@ from datarax.wrappers.clusters import (
 )
 from datarax.wrappers.ratios import (
     corrected,
+    hold_float64,
     not_negative,
     scaled_ratio,
     sum_of_squares,
@@ -276,7 +277,8 @@ class Interval(WithArgument):
         with in_update(checks="none"):  # the values have just been checked
             a, b = terms_of_rows(self.metric.emptied(), calls, rows_of(calls))
         counts = (a.to_float() != 0) | (b.to_float() != 0)
-        (moments,) = in_one_pass(self.moments.plus_two(a, b, counts))
+        many = hold_float64(calls)
+        (moments,) = in_one_pass(self.moments.plus_two(a, b, counts, many_digits=many))
         return self.with_parts({"metric": metric, "moments": moments})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:

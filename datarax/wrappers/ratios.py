@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple, Self
 
 import jax
+import numpy as np
 
 from datarax._typing import PyTree
 from datarax._xp import vmap, xp
@@ -136,8 +137,11 @@ class PairedRatios(State, kw_only=False):
         else:
             self.sums = ClusterSums(self.clusters, (2, *self.shape))
 
-    def plus(self, terms: list[DoubleFloat]) -> Self:
-        """The same with rows added: a, b, c, d of each row, (N, *shape). Without clusters."""
+    def plus(self, terms: list[DoubleFloat], *, many_digits: bool = False) -> Self:
+        """The same with rows added: a, b, c, d of each row, (N, *shape). Without clusters.
+
+        `many_digits`: see `hold_float64`.
+        """
         a, b, c, d = terms
         apart = c - a
         size = apart.map(lambda part: part * xp.where(apart.high < 0, -1, 1).astype(part.dtype))
@@ -146,7 +150,8 @@ class PairedRatios(State, kw_only=False):
         x, y = (stack([every[i] for i in places], 1) for places in (_FIRST, _SECOND))
         counts = xp.stack([each.to_float() != 0 for each in terms]).any(0)
         counts = xp.broadcast_to(counts[:, None], x.shape)
-        (moments,) = in_one_pass(self.moments.plus_two(x, y, counts))
+        added = self.moments.plus_two(x, y, counts, many_digits=many_digits)
+        (moments,) = in_one_pass(added)
         return self.with_parts({"moments": moments})
 
     def plus_at(self, ids: jax.Array, terms: list[DoubleFloat], target: Target) -> Self:
@@ -247,6 +252,11 @@ def scaled_ratio(metric: Metric) -> Ratio:
 def not_negative(x: DoubleFloat) -> DoubleFloat:
     """Zero where rounding has made a sum of squares negative."""
     return x.map(lambda part: xp.where(x.high < 0, xp.zeros((), part.dtype), part))
+
+
+def hold_float64(calls: PyTree) -> bool:
+    """True if an argument in a tree of calls is an array of float64."""
+    return any(getattr(x, "dtype", None) == np.float64 for x in jax.tree.leaves(calls))
 
 
 def terms_of_rows(empty: Metric, call: Call, rows: int) -> PyTree:

@@ -19,7 +19,7 @@ from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where
 from datarax.statistics.batches import pairs
-from datarax.statistics.moments import CentralMoments
+from datarax.statistics.moments import CentralMoments, has_many_digits
 
 Coefficients = Mapping[tuple[int, int], ScaledDouble]
 """The coefficient of `u**i * v**j` by `(i, j)`, for `i + j` up to 2."""
@@ -72,7 +72,8 @@ class FourthMoments(Metric):
             w = as_float(w) * as_float(w)  # squares of integers could overflow
         sums = stack([u, v, u + v, u - v, u + v * 2], 1)
         w = xp.broadcast_to(xp.expand_dims(w, 1), sums.shape)
-        (moments,) = in_one_pass(self.moments.plus_rows(sums, w))
+        many = has_many_digits(p) or has_many_digits(t)
+        (moments,) = in_one_pass(self.moments.plus_rows(sums, w, many_digits=many))
         return self.with_parts({"moments": moments})
 
     def variance(
@@ -95,13 +96,15 @@ class FourthMoments(Metric):
             An array of `shape`: 0 where no row has an influence, and NaN for fewer than two
             observations, and where one variance is more than 2**36 times the other.
         """
-        count, mean, (second, third, fourth) = self.moments.scaled()
+        count, mean, powers = self.moments.scaled()
+        # Powers of distances are far below their unit if the mean is far from zero.
+        second, third, fourth = (each.normalized() for each in powers)
         # In units near the standard deviations, no power overflows.
         units = [exponent_of((second[i] / count[0]).root()) for i in range(2)]
 
         def in_units(x: ScaledDouble, i: int, j: int) -> DoubleFloat:
             unit = units[0] * i + units[1] * j
-            return ScaledDouble(x.double, x.exponent - unit).to_double()
+            return ScaledDouble(x.double, x.exponent - unit).normalized().to_double()
 
         def moment(x: ScaledDouble, i: int, j: int) -> DoubleFloat:
             return in_units(x / count[0], i, j)
