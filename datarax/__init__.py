@@ -24,6 +24,7 @@ from datarax._errors import NotAddressableError as NotAddressableError
 from datarax._errors import PrecisionWarning as PrecisionWarning
 from datarax._errors import ReferencesWarning as ReferencesWarning
 from datarax._errors import ScoresWarning as ScoresWarning
+from datarax._errors import UndefinedMetricWarning as UndefinedMetricWarning
 from datarax._errors import UnknownMetricError as UnknownMetricError
 from datarax._errors import UnknownReductionError as UnknownReductionError
 from datarax._errors import WindowError as WindowError

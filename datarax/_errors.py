@@ -63,6 +63,10 @@ class PrecisionWarning(UserWarning):
     """A result is an estimate, and the bounds on the exact value are far apart."""
 
 
+class UndefinedMetricWarning(UserWarning):
+    """A ratio is 0/0, and counts as 0 because `zero_division` is not given."""
+
+
 class ScoresWarning(UserWarning):
     """Scores are probably of another kind than the metric takes them for.
 

@@ -27,5 +27,8 @@ Average = Literal["micro", "macro", "weighted"] | None
 TaskAverage = Literal["auto", "micro", "macro", "weighted"] | None
 """An `Average`; "auto" is "macro", and in a binary task, which has no average, one value."""
 
+ZeroDivision = float | Literal["warn"]
+"""The value of a ratio that is 0/0; "warn" is 0 with a warning."""
+
 OnInvalid = Literal["exclude", "propagate", "raise"]
 """The policy where some of the data could not be used."""

@@ -7,12 +7,14 @@ import io
 import json
 import re
 import textwrap
+import warnings
 from pathlib import Path
 
 import jax
 import matplotlib.pyplot as plt
 import pytest
 
+import datarax
 from tests import processes
 from tests.helpers import long
 from tests.test_layers import MODULES, ROOT
@@ -33,7 +35,8 @@ def relative(path: Path) -> str:
 def printed(code: str, name: str, namespace: dict[str, object]) -> str:
     """Runs `code` in `namespace`, with `name` in a traceback, and returns what it printed."""
     out = io.StringIO()
-    with contextlib.redirect_stdout(out):
+    with contextlib.redirect_stdout(out), warnings.catch_warnings():
+        warnings.simplefilter("error", datarax.UndefinedMetricWarning)
         exec(compile(code, name, "exec"), namespace)
     return out.getvalue()
 

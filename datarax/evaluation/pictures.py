@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from datarax._errors import InvalidValuesWarning, PrecisionWarning
+from datarax._errors import InvalidValuesWarning, PrecisionWarning, UndefinedMetricWarning
 from datarax._optional import optional
 from datarax.evaluation.row_scores import LENGTHS, ByLength
 from datarax.metrics.aggregation.quantiles import Histogram, HistogramQuantile, Median
@@ -189,6 +189,7 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
         # Reading the values warns of the same.
         warnings.simplefilter("ignore", InvalidValuesWarning)
         warnings.simplefilter("ignore", PrecisionWarning)
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
         drawn = [_drawn(*each, names=names) for each in found]
         align([figure for figure, picture in drawn if not picture.is_wide])
         return [picture._replace(svg=svg(figure)) for figure, picture in drawn]

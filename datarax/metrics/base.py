@@ -17,7 +17,7 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import OnInvalid, PyTree
-from datarax._xp import is_traced, read_on_host, xp
+from datarax._xp import is_traced, on_host, read_on_host, xp
 from datarax.algebra.fields import Config, field
 from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.memo import one_reading
@@ -33,6 +33,7 @@ from datarax.metrics.other_names import argument_suggestion
 from datarax.metrics.reading import (
     Bounds,
     Reading,
+    Undefined,
     as_array,
     jsonable,
     nan_if,
@@ -339,12 +340,22 @@ class Metric(State):
         # A sum that has overflowed has no value under any policy.
         spoilt = invalid.mask if self.on_invalid == "propagate" else invalid.overflow
         value, bounds = nan_if(spoilt, (value, bounds))
+        # Inside `jit` nothing can be said.
+        undefined = self.undefined_parts() if on_host(spoilt) else None
         return Reading(
             value,
             {"": invalid},
             {} if bounds is None else {"": bounds},
             (("", self.on_invalid),),
+            undefined={} if undefined is None else {"": (undefined.unless(spoilt),)},
         )
+
+    def undefined_parts(self) -> Undefined | None:
+        """The parts of the value, on the host, that a convention defines; a reading warns of them.
+
+        None if there are none.
+        """
+        return None
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds | None]:
         """The value by the formula, and bounds on it if the metric has any.

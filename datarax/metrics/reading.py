@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from dataclasses import replace as dataclass_replace
 from typing import Self
 
 import jax
@@ -15,6 +16,7 @@ from datarax._errors import (
     InvalidValuesWarning,
     PrecisionWarning,
     ScoresWarning,
+    UndefinedMetricWarning,
 )
 from datarax._numbers import number
 from datarax._typing import PyTree
@@ -328,16 +330,26 @@ def _rounded_outward(lower: PyTree, upper: PyTree) -> tuple[PyTree, PyTree]:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Undefined:
-    """Marks the parts of a value that are NaN because the data does not define them."""
+    """Marks the parts of a value that the data does not define: they are NaN, or a convention."""
 
     where: jax.Array
     """The mask of these parts."""
     reason: str = dataclass_field(metadata={"static": True})
-    """What `results` says in its warning; "{}" stands for their indices on the last axis."""
+    """The text of the warning; "{}" stands for their indices on the last axis."""
+    category: type[Warning] = dataclass_field(default=PrecisionWarning, metadata={"static": True})
+    """An `UndefinedMetricWarning` is given by `compute` too, others by `results` alone."""
+    labels: tuple[int, ...] | None = dataclass_field(default=None, metadata={"static": True})
+    """If given, the number of each part, which the warning has in place of its index."""
+
+    def unless(self, condition: jax.Array) -> Self:
+        """The same, with no parts where a condition holds."""
+        return dataclass_replace(self, where=self.where & ~condition)
 
     def said(self) -> str:
         """The warning, which lists the first indices."""
         found = np.unique(np.nonzero(np.atleast_1d(self.where))[-1])
+        if self.labels is not None:
+            found = [self.labels[i] for i in found]
         more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
         return self.reason.format(", ".join(map(str, found[:_LISTED])) + more)
 
@@ -358,7 +370,7 @@ class Reading:
     """The `on_invalid` of each metric, by the same names."""
     flat: bool = dataclass_field(default=False, metadata={"static": True})
     """True if nested dicts are given as one dict, with names like "outer/inner"."""
-    undefined: dict[str, Undefined] = dataclass_field(default_factory=dict)
+    undefined: dict[str, tuple[Undefined, ...]] = dataclass_field(default_factory=dict)
     """The parts of the value of each metric that the data does not define, by its name."""
 
     def rounded(self) -> PyTree:
@@ -402,7 +414,15 @@ class Reading:
                 for member, policy, invalid in found
             ]
             warn("\n".join(lines), InvalidValuesWarning)
+        if warns:
+            self._warn_of_undefined(name, UndefinedMetricWarning)
         return self
+
+    def _warn_of_undefined(self, name: str, category: type[Warning]) -> None:
+        for member, several in self.undefined.items():
+            for each in several:
+                if each.category is category and np.any(each.where):
+                    warn(f"{member or name}: {each.said()}", category)
 
     def warned(self, name: str) -> Self:
         """This reading; warns if the scores were probably of another kind than they are taken for,
@@ -440,9 +460,7 @@ class Reading:
                         PrecisionWarning,
                     )
                     break  # one number for each metric
-        for member, each in self.undefined.items():
-            if np.any(each.where):
-                warn(f"{member or name}: {each.said()}", PrecisionWarning)
+        self._warn_of_undefined(name, PrecisionWarning)
         return self
 
     def on_host(self, *, bounds: bool = False) -> PyTree:

@@ -310,7 +310,7 @@ class Interval(WithArgument):
         # Half of what is outside the interval is above it, so z is the quantile at (1 + c) / 2.
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
         value = xp.asarray(whole.value)
-        undefined, size = {}, value
+        undefined, size = whole.undefined.get("", ()), value
         if self._holds_moments:
             error, size = self._of_moments()
         elif self.clusters is not None:
@@ -323,13 +323,13 @@ class Interval(WithArgument):
         else:
             variance = self.metric.sampling_variance(self.squares)
             error = nan_where(variance == 0, xp.sqrt(variance))
-            undefined = {"": Undefined(variance == 0, _CERTAIN[self.method])}
+            undefined = (Undefined(variance == 0, _CERTAIN[self.method]), *undefined)
         error = error * self.metric.slope_of_ratio()
         if self.method == "wilson":
             lower, upper = _wilson(value, size, z)
         else:
             lower, upper = self.metric.ends(value, z * error)
-        return replace(self._with_ends(whole, lower, upper, error), undefined=undefined)
+        return replace(self._with_ends(whole, lower, upper, error), undefined={"": undefined})
 
     def _with_ends(
         self, whole: Reading, lower: jax.Array, upper: jax.Array, error: jax.Array

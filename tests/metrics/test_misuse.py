@@ -221,7 +221,7 @@ def test_arrays_of_objects_are_refused_with_what_to_write():
             Mean().update(x)
         with pytest.raises(MetricTypeError, match=r"weights\.astype\(float\)"):
             Mean().update(np.ones(2), weights=x)
-    with pytest.raises(datarax.MetricInputError, match="does not fit the widest"):
+    with pytest.raises(datarax.MetricInputError, match="does not fit 64 bits"):
         Mean().update(np.array([2**70]))
 
 

@@ -4,11 +4,17 @@ from collections.abc import Sequence
 
 import jax
 
-from datarax._checks import real
+from datarax._checks import zero_division
 from datarax._errors import MetricInputError
-from datarax._typing import PyTree
+from datarax._typing import PyTree, ZeroDivision
 from datarax._xp import xp
-from datarax.metrics.classification.count_ratio import CountMetric, Counts, quotient
+from datarax.metrics.classification.count_ratio import (
+    CountMetric,
+    Counts,
+    quotient,
+    undefined_ratio,
+)
+from datarax.metrics.reading import Undefined
 from datarax.numerics.double_float import concatenate
 from datarax.numerics.exact import whole_or_float
 from datarax.numerics.scaling import nan_where, weighted_mean
@@ -53,12 +59,13 @@ class ClassificationReport(CountMetric):
 
     names: Sequence[str] | None = None
     """The name of each class; by default its number."""
-    zero_division: float = 0.0
-    """The value where a ratio is 0/0. NaN excludes such a class from the average."""
+    zero_division: ZeroDivision = "warn"
+    """The value where a ratio is 0/0. NaN excludes such a class from the average. "warn" is 0, and
+    an `UndefinedMetricWarning` when the report is read outside `jit`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.zero_division = real(self.zero_division, "zero_division", nan=True)
+        self.zero_division = zero_division(self.zero_division)
         if self.names is None:
             return
         self.names = tuple(map(str, self.names))
@@ -107,6 +114,15 @@ class ClassificationReport(CountMetric):
             means = {column: weighted_mean(x, weights) for column, x in by_class.items()}
             values[f"{name} avg"] = means | everything
         return values
+
+    def undefined_parts(self) -> Undefined | None:
+        if self.zero_division != "warn":
+            return None
+        c = Counts.by_class(self.statistic)
+        if self.is_binary:
+            c = c.of_both_classes()
+        either = (c.predicted_positives.high == 0) | (c.positives.high == 0)
+        return undefined_ratio(either & (c.total.high > 0), self.num_labels is not None)
 
     def _ratios(self, c: Counts) -> dict[str, jax.Array]:
         ratios = {

@@ -5,11 +5,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import real, resolve_average
-from datarax._typing import ArrayLike, PyTree, TaskAverage, Weights
+from datarax._checks import resolve_average, zero_division
+from datarax._errors import UndefinedMetricWarning
+from datarax._typing import ArrayLike, PyTree, TaskAverage, Weights, ZeroDivision
 from datarax._xp import lax, vmap, xp
 from datarax.algebra.fields import field, state
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.reading import Undefined
 from datarax.metrics.squared_weights import SquaredPairs, SquaredWeights
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
@@ -255,8 +257,9 @@ class CountRatio(TopKCountMetric):
     support. `None`: one value per class. "auto" is "macro". In a binary task the value is of the
     positive class, and an average is an error; `num_classes=2` averages both classes."""
 
-    zero_division: float = 0.0
-    """The value where the ratio is 0/0. NaN excludes such a class from the average."""
+    zero_division: ZeroDivision = "warn"
+    """The value where the ratio is 0/0. NaN excludes such a class from the average. "warn" is 0,
+    and an `UndefinedMetricWarning` when the value is read outside `jit`."""
     scales: ClassVar[bool] = False
     """True if `compute` scales the counts, because products of them may over- or underflow."""
     is_ratio_of_sums: ClassVar[bool] = False
@@ -265,7 +268,7 @@ class CountRatio(TopKCountMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.average = resolve_average(self, self.is_binary, ONE_CLASS)
-        self.zero_division = real(self.zero_division, "zero_division", nan=True)
+        self.zero_division = zero_division(self.zero_division)
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         """The numerator and the denominator, by class."""
@@ -283,13 +286,35 @@ class CountRatio(TopKCountMetric):
         """The counts of the classes that are averaged."""
         return Counts.by_class(self.statistic)
 
-    def compute(self) -> PyTree:
+    def _terms(self) -> tuple[Counts, DoubleFloat, DoubleFloat]:
+        """The counts, not scaled, and the numerator and the denominator of each ratio."""
         counts = self.counts_by_class()
         if self.average == "micro":
             counts = counts.summed()
-        # Scaling changes no ratio. The averages below need the counts that are not scaled.
+        # Scaling changes no ratio. Averages need the counts that are not scaled.
         scaled = counts.scaled() if self.scales else counts
-        value = quotient(*self.ratio(scaled), self.zero_division)
+        numerator, denominator = self.ratio(scaled)
+        return counts, numerator, denominator
+
+    def _occurs(self, counts: Counts) -> jax.Array:
+        """The mask of the classes that count in an average."""
+        # A class that is one of several guesses for an example need not occur.
+        positives = counts.positives.to_float()
+        return (positives if self.top_k > 1 else positives + counts.fp.to_float()) > 0
+
+    def undefined_parts(self) -> Undefined | None:
+        if self.zero_division != "warn":
+            return None
+        counts, _, denominator = self._terms()
+        is_undefined = (denominator.high == 0) & (counts.total.high > 0)
+        if self.average in ("macro", "weighted") and self.num_classes is not None:
+            is_undefined &= self._occurs(counts)
+        several = not self.is_binary and self.average != "micro"
+        return undefined_ratio(is_undefined, self.num_labels is not None if several else None)
+
+    def compute(self) -> PyTree:
+        counts, numerator, denominator = self._terms()
+        value = quotient(numerator, denominator, self.zero_division)
         value = nan_where(counts.total.high <= 0, value)
         if self.average == "micro" or self.is_binary:
             return value[0]  # one value: of all classes, or of the positive class
@@ -297,10 +322,8 @@ class CountRatio(TopKCountMetric):
             return value
         support = counts.positives.to_float()
         if self.num_classes is not None:
-            # NaN excludes a class that does not occur. In a multilabel task, every label counts. A
-            # class that is one of several guesses for an example need not occur.
-            occurs = support if self.top_k > 1 else support + counts.fp.to_float()
-            value = nan_where(occurs <= 0, value)
+            # NaN excludes a class that does not occur. In a multilabel task, every label counts.
+            value = nan_where(~self._occurs(counts), value)
         weights = support if self.average == "weighted" else xp.ones_like(support)
         return weighted_mean(value, weights)
 
@@ -313,7 +336,19 @@ class CountProportion(CountRatio):
     is_proportion: ClassVar[bool] = True
 
 
-def quotient(numerator: DoubleFloat, denominator: DoubleFloat, zero_division: float) -> jax.Array:
+def quotient(
+    numerator: DoubleFloat, denominator: DoubleFloat, zero_division: ZeroDivision
+) -> jax.Array:
     """The quotient, rounded once to a float; `zero_division` where the denominator is zero."""
     ratio = (numerator / denominator).to_float()
-    return xp.where(denominator.high == 0, zero_division, ratio)
+    return xp.where(denominator.high == 0, 0 if zero_division == "warn" else zero_division, ratio)
+
+
+def undefined_ratio(where: jax.Array, of_labels: bool | None) -> Undefined:
+    """Marks ratios that are 0/0, of labels or of classes; `None` if there is one ratio."""
+    sets = "zero_division= sets the value"
+    if of_labels is None:
+        return Undefined(where, f"0/0 counts as 0; {sets}", UndefinedMetricWarning)
+    of = "labels" if of_labels else "classes"
+    reason = f"0/0 counts as 0 for {of} {{}}; {sets}, and NaN leaves them out of averages"
+    return Undefined(where, reason, UndefinedMetricWarning)

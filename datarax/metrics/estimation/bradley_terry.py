@@ -191,7 +191,7 @@ class BradleyTerry(Metric):
         outside = outside & (self.statistic.table.double.reshape(-1).sum().high > 0)
         if self.on_invalid == "propagate":  # all are NaN for another reason, of which there is word
             outside = outside & ~whole.invalid[""].mask
-        return replace(whole, undefined={"": Undefined(outside, _OUTSIDE)})
+        return replace(whole, undefined={"": (Undefined(outside, _OUTSIDE),)})
 
 
 def _fitted(wins: jax.Array) -> jax.Array:

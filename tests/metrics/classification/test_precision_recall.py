@@ -277,7 +277,7 @@ def test_configuration():
     for beta in (-1, np.nan, -np.inf):
         with pytest.raises(MetricInputError, match=r"beta=.*at least 0"):
             FBeta(beta=beta)
-    for wrong in ({"beta": "2"}, {"zero_division": "warn"}, {"threshold": None}):
+    for wrong in ({"beta": "2"}, {"zero_division": "raise"}, {"threshold": None}):
         with pytest.raises(MetricInputError, match=f"{next(iter(wrong))}=.*expected a number"):
             FBeta(**wrong)
     for metric in RATIOS:

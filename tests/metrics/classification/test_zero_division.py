@@ -1,0 +1,112 @@
+"""A ratio of 0/0 that counts as 0, as `zero_division` is not given: a warning, as scikit-learn."""
+
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import sklearn.exceptions
+import sklearn.metrics as sk
+
+from datarax import Bootstrap, Collection, Interval, Sliced, UndefinedMetricWarning, metrics
+from datarax.training import AsyncMetricCollector
+from tests.helpers import update
+
+SCORES: dict[str, Any] = {
+    "Precision": sk.precision_score,
+    "Recall": sk.recall_score,
+    "F1": sk.f1_score,
+    "JaccardIndex": sk.jaccard_score,
+}
+
+
+def told(read: Any) -> list[str]:
+    """The warnings of 0/0; others are errors."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("error")
+        warnings.simplefilter("always", UndefinedMetricWarning)
+        read()
+    return [str(each.message) for each in seen]
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_it_warns_where_scikit_learn_does(name, rng):
+    cls, score, counts = getattr(metrics, name), SCORES[name], set()
+    for _ in range(40):
+        size = rng.integers(1, 6)
+        target, preds = rng.integers(0, 4, (2, size))
+        rows, chosen = rng.random((2, size, 3)) < rng.choice([0.0, 0.2, 0.5])
+        for average in ("micro", "macro", "weighted", None):
+            labels = {"labels": range(4)} if average is None else {}
+            several = update(cls(num_classes=4, average=average), preds, target)
+            tagged = update(cls(num_labels=3, average=average), chosen, rows)
+            for metric, given, more in (
+                (several, (target, preds), labels),
+                (tagged, (rows, chosen), {}),
+            ):
+                with warnings.catch_warnings(record=True) as seen:
+                    warnings.simplefilter("always")
+                    want = score(*given, average=average, **more)
+                warns = any(
+                    issubclass(each.category, sklearn.exceptions.UndefinedMetricWarning)
+                    for each in seen
+                )
+                said = told(metric.results)
+                assert len(said) == warns, (average, said, given)
+                np.testing.assert_allclose(metric.results(), want)
+                counts.add(warns)
+        binary = update(cls(), chosen[:, 0], rows[:, 0])
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            score(rows[:, 0], chosen[:, 0])
+        assert len(told(binary.results)) == bool(seen)
+    assert counts == {True, False}
+
+
+def test_it_is_said_once_a_metric_and_only_where_it_is_the_default():
+    target, preds = [0, 0, 1, 1, 2], [0, 1, 1, 1, 1]
+    precision = metrics.Precision(num_classes=4).update(preds, target)
+    sets = "zero_division= sets the value"
+    (message,) = told(precision.results)
+    by_class = f"0/0 counts as 0 for classes 2; {sets}, and NaN leaves them out of averages"
+    assert message == f"Precision: {by_class}"
+    assert told(precision.compute) == [message]
+    by_class = metrics.Precision(num_classes=4, average=None).update(preds, target)
+    assert "for classes 2, 3; " in told(by_class.results)[0]
+    assert told(metrics.Recall().update([0, 1], [0, 0]).results) == [
+        f"Recall: 0/0 counts as 0; {sets}"
+    ]
+    for value in (0, 0.0, 1, np.nan):
+        assert not told(
+            metrics.Precision(num_classes=4, zero_division=value).update(preds, target).results
+        )
+    assert precision.compute() == metrics.Precision(num_classes=4, zero_division=0).update(
+        preds, target
+    ).compute()  # fmt: skip
+    # Nothing is 0/0; no data, and data that cannot be used, are NaN.
+    assert not told(metrics.F1(num_classes=4).update(preds, target).results)
+    assert not told(metrics.Precision(num_classes=4).results)
+    spoilt = update(metrics.Precision(), np.float32([np.nan, 0.1]), [1, 0])
+    with pytest.warns() as seen:
+        spoilt.results()
+    assert [each.category.__name__ for each in seen] == ["InvalidValuesWarning"]
+    report = metrics.ClassificationReport(num_classes=3).update(preds, target)
+    assert "ClassificationReport: 0/0 counts as 0 for classes 2; " in told(report.results)[0]
+
+
+def test_it_is_said_of_members_and_within_wrappers(rng):
+    target, preds = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 1, 1, 1])
+    given = {"preds": preds, "target": target}
+    precision = metrics.Precision(num_classes=4)
+    both = Collection({"a": precision, "b": metrics.F1(num_classes=4)}).update(**given)
+    assert [message[:3] for message in told(both.results)] == ["a: "]
+    for metric in (Interval(precision), Bootstrap(precision, 20), Sliced(precision, 2)):
+        sliced = {"slices": np.array([0, 1, 0, 1, 0])} if isinstance(metric, Sliced) else {}
+        assert told(metric.update(**given, **sliced).results)
+    compiled = jax.jit(lambda metric: metric.update(**given))(precision)
+    assert told(compiled.results) == told(precision.update(**given).results)
+    assert not told(lambda: jax.jit(lambda metric: metric.compute())(compiled))
+    with AsyncMetricCollector(precision) as collector:
+        collector.schedule_collection(compiled)
+        assert len(told(collector.collect_results)) == 1
