@@ -30,5 +30,8 @@ TaskAverage = Literal["auto", "micro", "macro", "weighted"] | None
 ZeroDivision = float | Literal["warn"]
 """The value of a ratio that is 0/0; "warn" is 0 with a warning."""
 
+LabelAverage = Literal["auto", "micro", "macro", "weighted", "samples"] | None
+"""A `TaskAverage`; or "samples", the mean over rows of labels."""
+
 OnInvalid = Literal["exclude", "propagate", "raise"]
 """The policy where some of the data could not be used."""

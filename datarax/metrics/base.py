@@ -452,9 +452,9 @@ class Metric(State):
         ours, finer = self.children().get("statistic"), self.finer_statistics
         if not isinstance(statistic, finer) or not isinstance(ours, State):
             return self
-        if isinstance(ours, finer) or any(
-            getattr(ours, name) != getattr(statistic, name) for name in ours.fields
-        ):
+        if isinstance(ours, finer) or not ours.fields.keys() <= statistic.fields.keys():
+            return self
+        if any(getattr(ours, name) != getattr(statistic, name) for name in ours.fields):
             return self
         return self.with_parts({"statistic": statistic})
 

@@ -60,6 +60,7 @@ _ARGUMENTS = {
     "ignoreclass": ("ignore_index",),
     "ignorelabel": ("ignore_index",),
     "k": ("top_k",),
+    "kernelsize": ("filter_size",),
     "logits": ("from_logits",),
     "maxval": ("data_range",),
     "nanstrategy": ("on_invalid",),
@@ -77,6 +78,8 @@ _ARGUMENTS = {
     "thresholds": ("threshold",),
     "topk": ("k", "top_k"),
     "topn": ("k", "top_k"),
+    "windowsize": ("filter_size",),
+    "winsize": ("filter_size",),
 }
 
 

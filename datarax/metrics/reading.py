@@ -1,7 +1,7 @@
 """`Reading`: what is read from a metric in one program: its value, bounds, and what is invalid."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from dataclasses import replace as dataclass_replace
@@ -338,7 +338,7 @@ class Undefined:
     """The text of the warning; "{}" stands for their indices on the last axis."""
     category: type[Warning] = dataclass_field(default=PrecisionWarning, metadata={"static": True})
     """An `UndefinedMetricWarning` is given by `compute` too, others by `results` alone."""
-    labels: tuple[int, ...] | None = dataclass_field(default=None, metadata={"static": True})
+    labels: Sequence[int] | None = dataclass_field(default=None, metadata={"static": True})
     """If given, the number of each part, which the warning has in place of its index."""
 
     def unless(self, condition: jax.Array) -> Self:

@@ -11,7 +11,7 @@ import sklearn.metrics
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Case, Inputs
-from tests.registry.classification import AVERAGE, chosen_class, top_classes
+from tests.registry.classification import AVERAGE, ROWS, chosen_class, top_classes
 from tests.registry.predictions import BINARY, CLASSES, LABELS, MULTICLASS, MULTILABEL
 from tests.registry.reference import Reference, at_half, several_classes, sklearn_of
 
@@ -71,6 +71,17 @@ def averaged(by_class: Array, weight: Array) -> float:
     return fsum(by_class * weight) / fsum(weight)
 
 
+def ratio_of_rows(
+    w: Array, preds: Array, target: Array, *, formula: Formula, zero_division: float = 0.0
+) -> float:
+    """The mean over rows of labels of the ratio of the counts of a row."""
+    chosen, actual = preds > 0.5, target == 1
+    cells = (chosen & actual, chosen & ~actual, ~chosen & actual, ~chosen & ~actual)
+    terms = [formula(*row) for row in np.array([cell.sum(1) for cell in cells]).T.astype(float)]
+    scores = np.array([part / of if of else zero_division for part, of in terms])
+    return averaged(np.where(w > 0, scores, np.nan), w)
+
+
 def ratio_of(
     w: Array,
     preds: Array,
@@ -80,12 +91,15 @@ def ratio_of(
     task: str,
     average: str | None = "macro",
     zero_division: float = 0.0,
+    labels: tuple[int, ...] | None = None,
     **config: Any,
 ) -> Any:
     table = table_of(w, preds, target, task=task, **config)
     ignored = config.get("ignored")
     if task in ("multiclass", "labels") and ignored is not None:
         table[:, ignored] = 0  # it is a class, which is in no average
+    if labels is not None:
+        table = table[:, list(labels)]
     if average == "micro" or task == "binary":
         table = table.sum(1, keepdims=True)  # of few multiples of 1/2: exact
     tp, fp, fn, _ = table
@@ -98,7 +112,7 @@ def ratio_of(
         return by_class[0]
     if average is None:
         return by_class
-    if task != "multilabel":
+    if task != "multilabel" and labels is None:
         occurs = tp + fn + (fp if config.get("k", 1) == 1 else 0) > 0
         by_class = np.where(occurs, by_class, np.nan)
     return averaged(by_class, tp + fn if average == "weighted" else np.ones(len(tp)))
@@ -130,6 +144,7 @@ def sklearn_ratio(
     task: str,
     average: str | None = "macro",
     zero_division: float = 0.0,
+    labels: tuple[int, ...] | None = None,
     **config: Any,
 ) -> Reference:
     def classes(preds: Array, target: Array) -> tuple[Array, Array]:
@@ -143,6 +158,8 @@ def sklearn_ratio(
     arguments: dict[str, Any] = {"average": "binary" if task == "binary" else average}
     if average is None and task not in ("binary", "multilabel"):
         arguments["labels"] = range(CLASSES)
+    if labels is not None:
+        arguments["labels"] = labels
     return sklearn_of(score, prepare=classes, zero_division=zero_division, **arguments)
 
 
@@ -230,6 +247,28 @@ CASES = [
     *(case("f1", LABELS, average) for average in ("micro", "weighted", None)),
     *(case("precision", MULTILABEL, average) for average in ("micro", "weighted", None)),
     case("jaccard", LABELS, "weighted"),
+    *(
+        case("f1", LABELS, average, suffix="_chosen", oracle={"labels": (3, 1)}, labels=(3, 1))
+        for average in ("micro", "macro", None)
+    ),
+    *(
+        Case(
+            f"f1_samples_zero_division_{zero_division}",
+            metrics.F1,
+            ROWS,
+            partial(ratio_of_rows, formula=FORMULAS["f1"], zero_division=zero_division),
+            {"num_labels": 3, "average": "samples", "zero_division": zero_division},
+            reference=sklearn_of(
+                sklearn.metrics.f1_score,
+                prepare=at_half,
+                average="samples",
+                zero_division=zero_division,
+                nothing=np.nan,
+            ),
+            ulps=3,  # each score is rounded once, the mean once, and that of the oracle
+        )
+        for zero_division in (0.0, np.nan)
+    ),
     case("precision", MULTICLASS, suffix="_top_2", oracle={"k": 2}, top_k=2),
     case("recall", MULTICLASS, "micro", suffix="_top_2", oracle={"k": 2}, top_k=2),
     case("f1", LABELS, suffix="_ignore_index", oracle={"ignored": 2}, ignore_index=2),

@@ -176,7 +176,7 @@ def used(oracle: Oracle) -> Oracle:
     return value
 
 
-def columns(oracle: Oracle, average: str) -> Oracle:
+def columns(oracle: Oracle, average: Any) -> Oracle:
     """An oracle of each output, combined."""
 
     def value(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
@@ -185,6 +185,8 @@ def columns(oracle: Oracle, average: str) -> Oracle:
             return each
         if average == "uniform_average":
             return each.mean()
+        if not isinstance(average, str):
+            return (each * average).sum() / sum(average)
         if not (w > 0).any():
             return np.nan
         spread = np.array([squares_of(w[w > 0], x) for x in target[w > 0].T])
@@ -276,7 +278,7 @@ def one(
     return Case(id, cls, REGRESSION, used(oracle), config or {}, reference, **how)
 
 
-def several(id: str, cls: Any, oracle: Oracle, average: str, score: Any, **how: Any) -> Case:
+def several(id: str, cls: Any, oracle: Oracle, average: Any, score: Any, **how: Any) -> Case:
     return Case(
         id,
         cls,
@@ -379,6 +381,13 @@ CASES = [
         rmse_of,
         "uniform_average",
         sklearn.metrics.root_mean_squared_error,
+    ),
+    several(
+        "mae_columns_of_weights",
+        metrics.MeanAbsoluteError,
+        mae_of,
+        (0.5, 2.0, 0.25),
+        sklearn.metrics.mean_absolute_error,
     ),
     *(
         several(

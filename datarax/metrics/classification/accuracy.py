@@ -1,10 +1,11 @@
 """Accuracy, the fraction of correct predictions, and its complement."""
 
-from typing import ClassVar
+from typing import Literal
 
-from datarax._typing import Average, PyTree
+from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.metrics.classification.count_ratio import Counts, TopKCountMetric
+from datarax.metrics.classification.count_ratio import Counts, TopKCountMetric, row_ratios
+from datarax.metrics.classification.row_ratios import RowRatios
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import weighted_mean
 from datarax.statistics.class_counts import ClassCounts, MatchCounts
@@ -32,17 +33,22 @@ class Accuracy(TopKCountMetric):
     # Counts by class also tell how many predictions are right: in a collection, "micro" reads them
     # and needs no counters of its own.
     finer_statistics = (ClassCounts,)
-    average: Average = "micro"
+    average: Literal["micro", "macro", "weighted", "samples"] | None = "micro"
     """"micro" counts examples, and needs only two counters; "macro" is the mean accuracy of the
     classes (multiclass: the recall of the classes that occur; binary: of both classes); "weighted"
-    is that mean weighted by support; `None` gives one value per class."""
+    is that mean weighted by support; "samples", for labels, is the mean over rows, with weights of
+    rows; `None` gives one value per class."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.average == "micro":
             self.statistic = MatchCounts.from_fields(self)
+        if self.average == "samples":
+            self.statistic = row_ratios(self, self.ratio_of_labels)
 
     def compute(self) -> PyTree:
+        if isinstance(self.statistic, RowRatios):
+            return self.statistic.mean
         terms = self.as_ratio()
         if terms is not None:
             ratio = terms[0] / terms[1]
@@ -53,9 +59,13 @@ class Accuracy(TopKCountMetric):
         weights = support.to_float() if self.average == "weighted" else xp.ones_like(ratio)
         return weighted_mean(ratio, weights)
 
-    is_proportion: ClassVar[bool] = True
+    @property
+    def is_proportion(self) -> bool:  # type: ignore[override]
+        return self.average != "samples"  # of rows, whose ratios are not 0 or 1
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        if isinstance(self.statistic, RowRatios):
+            return self.statistic.as_ratio()
         if self.average in ("macro", "weighted"):
             return None
         if isinstance(self.statistic, MatchCounts):
@@ -68,6 +78,10 @@ class Accuracy(TopKCountMetric):
     def numerator(self, correct: DoubleFloat, wrong: DoubleFloat) -> DoubleFloat:
         """The numerator of the ratio: here, the correct predictions."""
         return correct
+
+    def ratio_of_labels(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        """The ratio from counts of labels."""
+        return self.numerator(c.tp + c.tn, c.fp + c.fn), c.total
 
     def by_class(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
         """Correct predictions, wrong predictions and support of each class."""

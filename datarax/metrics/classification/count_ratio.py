@@ -1,20 +1,24 @@
 """Base classes of metrics that are computed from counts by class, as most of this family are."""
 
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import resolve_average, zero_division
-from datarax._errors import UndefinedMetricWarning
-from datarax._typing import ArrayLike, PyTree, TaskAverage, Weights, ZeroDivision
+from datarax._checks import refuse_ignored, resolve_average, zero_division
+from datarax._errors import MetricInputError, UndefinedMetricWarning
+from datarax._typing import ArrayLike, LabelAverage, PyTree, Weights, ZeroDivision
 from datarax._xp import lax, vmap, xp
 from datarax.algebra.fields import field, state
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.classification.row_ratios import RowRatios
 from datarax.metrics.reading import Undefined
 from datarax.metrics.squared_weights import SquaredPairs, SquaredWeights
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
+from datarax.statistics.batches import class_of
 from datarax.statistics.class_counts import ClassCounts, ConfusionCounts
 
 _MOST_CLASSES = 64
@@ -250,13 +254,17 @@ class CountRatio(TopKCountMetric):
     """A ratio of counts for each class, averaged over the classes. A subclass defines `ratio`."""
 
     value_range = (0.0, 1.0)
-    average: TaskAverage = field(default="auto", means="macro")
+    average: LabelAverage = field(default="auto", means="macro")
     """The average over the classes, as in scikit-learn. "micro": the ratio of the
     counts of all classes added up. "macro": the mean over the classes that occur among the targets
     or the predictions; with `top_k` above 1, among the targets. "weighted": the mean weighted by
-    support. `None`: one value per class. "auto" is "macro". In a binary task the value is of the
-    positive class, and an average is an error; `num_classes=2` averages both classes."""
+    support. "samples", for labels: the mean over rows of the ratio of the counts of a row; weights
+    are of rows. `None`: one value per class. "auto" is "macro". In a binary task the value is of
+    the positive class, and an average is an error; `num_classes=2` averages both classes."""
 
+    labels: Sequence[int] | None = None
+    """The classes, or labels, that are averaged, in the order of their values; `None` for all. As
+    in scikit-learn, a class that is given here counts in an average if it does not occur, too."""
     zero_division: ZeroDivision = "warn"
     """The value where the ratio is 0/0. NaN excludes such a class from the average. "warn" is 0,
     and an `UndefinedMetricWarning` when the value is read outside `jit`."""
@@ -269,12 +277,40 @@ class CountRatio(TopKCountMetric):
         super().__post_init__()
         self.average = resolve_average(self, self.is_binary, ONE_CLASS)
         self.zero_division = zero_division(self.zero_division)
+        if self.labels is not None:
+            self.labels = self._checked_labels(self.labels)
+        if self.average == "samples":
+            self.statistic = row_ratios(self, self.ratio, self.is_ratio_of_sums)
+
+    def _checked_labels(self, given: Sequence[int]) -> tuple[int, ...]:
+        """The `labels`, as Python integers.
+
+        Raises:
+            MetricInputError: they are not different classes or labels of the task.
+        """
+        if self.is_binary:
+            refuse_ignored(self, "labels", ONE_CLASS)
+        size = self.num_classes or self.num_labels or 1
+        ignored = class_of(self.ignore_index, self.num_classes)
+        known = [x for x in range(size) if x != ignored]
+        try:
+            labels = tuple(map(operator.index, given))
+        except TypeError:
+            labels = ()
+        if not labels or len(set(labels)) < len(labels) or not set(labels) <= set(known):
+            without = "" if ignored is None else f" without {ignored}, which is ignore_index"
+            raise MetricInputError(
+                f"labels={given!r}; expected different integers from 0 to {size - 1}{without}"
+            )
+        return labels
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         """The numerator and the denominator, by class."""
         raise TypeError(f"{type(self).__name__} does not define ratio()")
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        if isinstance(self.statistic, RowRatios):
+            return self.statistic.as_ratio()
         counts = self.counts_by_class()
         together = self.is_binary or self.average == "micro"
         if not self.is_ratio_of_sums or not (together or self.average is None):
@@ -284,7 +320,11 @@ class CountRatio(TopKCountMetric):
 
     def counts_by_class(self) -> Counts:
         """The counts of the classes that are averaged."""
-        return Counts.by_class(self.statistic)
+        counts = Counts.by_class(self.statistic)
+        if self.labels is None:
+            return counts
+        index = np.asarray(self.labels)
+        return Counts(*(each.map(lambda x: x[index]) for each in counts))
 
     def _terms(self) -> tuple[Counts, DoubleFloat, DoubleFloat]:
         """The counts, not scaled, and the numerator and the denominator of each ratio."""
@@ -298,6 +338,8 @@ class CountRatio(TopKCountMetric):
 
     def _occurs(self, counts: Counts) -> jax.Array:
         """The mask of the classes that count in an average."""
+        if self.labels is not None:
+            return xp.ones(counts.tp.high.shape, xp.bool_)
         # A class that is one of several guesses for an example need not occur.
         positives = counts.positives.to_float()
         return (positives if self.top_k > 1 else positives + counts.fp.to_float()) > 0
@@ -305,14 +347,20 @@ class CountRatio(TopKCountMetric):
     def undefined_parts(self) -> Undefined | None:
         if self.zero_division != "warn":
             return None
+        if isinstance(self.statistic, RowRatios):
+            some = xp.asarray(self.statistic.undefined.value > 0)
+            return undefined_ratio(some, None)
         counts, _, denominator = self._terms()
         is_undefined = (denominator.high == 0) & (counts.total.high > 0)
         if self.average in ("macro", "weighted") and self.num_classes is not None:
             is_undefined &= self._occurs(counts)
         several = not self.is_binary and self.average != "micro"
-        return undefined_ratio(is_undefined, self.num_labels is not None if several else None)
+        of_labels = self.num_labels is not None if several else None
+        return undefined_ratio(is_undefined, of_labels, self.labels)
 
     def compute(self) -> PyTree:
+        if isinstance(self.statistic, RowRatios):
+            return self.statistic.mean
         counts, numerator, denominator = self._terms()
         value = quotient(numerator, denominator, self.zero_division)
         value = nan_where(counts.total.high <= 0, value)
@@ -333,7 +381,32 @@ class CountProportion(CountRatio):
 
     higher_is_better = True
     is_ratio_of_sums = True
-    is_proportion: ClassVar[bool] = True
+
+    @property
+    def is_proportion(self) -> bool:  # type: ignore[override]
+        return self.average != "samples"  # of rows, whose ratios are not 0 or 1
+
+
+def row_ratios(
+    metric: "TaskMetric",
+    ratio: Callable[[Counts], tuple[DoubleFloat, DoubleFloat]],
+    is_ratio_of_sums: bool = True,
+) -> RowRatios:
+    """The statistic of the mean of a ratio over rows of labels.
+
+    Raises:
+        MetricInputError: the task has no labels, or the ratio is none of sums of counts.
+    """
+    name = type(metric).__name__
+    if metric.num_labels is None or not is_ratio_of_sums:
+        expected = "another average" if metric.num_labels is not None else "num_labels="
+        raise MetricInputError(f'{name}: average="samples" is for rows of labels; give {expected}')
+    if vars(metric).get("labels") is not None:
+        raise MetricInputError(f'{name}: labels= has no effect with average="samples"')
+    # What each count adds to the two terms, which are sums of counts.
+    one = Counts(*(DoubleFloat.of(x) for x in np.eye(4)))
+    part, whole = (tuple(each.to_float().tolist()) for each in ratio(one))
+    return RowRatios.from_fields(metric, part=part, whole=whole)
 
 
 def quotient(
@@ -344,11 +417,16 @@ def quotient(
     return xp.where(denominator.high == 0, 0 if zero_division == "warn" else zero_division, ratio)
 
 
-def undefined_ratio(where: jax.Array, of_labels: bool | None) -> Undefined:
-    """Marks ratios that are 0/0, of labels or of classes; `None` if there is one ratio."""
+def undefined_ratio(
+    where: jax.Array, of_labels: bool | None, labels: Sequence[int] | None = None
+) -> Undefined:
+    """Marks ratios that are 0/0, of labels or of classes; `None` if there is one ratio.
+
+    They are of the classes or labels in `labels`, if it is given.
+    """
     sets = "zero_division= sets the value"
     if of_labels is None:
         return Undefined(where, f"0/0 counts as 0; {sets}", UndefinedMetricWarning)
     of = "labels" if of_labels else "classes"
     reason = f"0/0 counts as 0 for {of} {{}}; {sets}, and NaN leaves them out of averages"
-    return Undefined(where, reason, UndefinedMetricWarning)
+    return Undefined(where, reason, UndefinedMetricWarning, labels)

@@ -1,10 +1,14 @@
 """Metrics of real predictions and targets, and how the values of several outputs are combined."""
 
-from typing import Any, Literal, Self
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, Self
 
 import jax
+import numpy as np
 
-from datarax._checks import positive_int, refuse_ignored
+from datarax._checks import choice, positive_int, real, refuse_ignored
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
@@ -41,15 +45,20 @@ class PerOutput(RegressionMetric):
     num_outputs: int | None = None
     """The number of outputs of an example, the last axis. Each output has its own value. If `None`,
     every element is an example of one output."""
-    multioutput: Literal["uniform_average", "raw_values"] = "uniform_average"
+    multioutput: Literal["uniform_average", "raw_values"] | Sequence[float] = "uniform_average"
     """The average of the values of `num_outputs`: "uniform_average" is their mean, "raw_values"
-    gives one value per output."""
+    gives one value per output, and numbers are the weight of each output in the mean."""
+    averages: ClassVar[tuple[str, ...]] = ("uniform_average", "raw_values")
+    """The names that `multioutput` may have."""
 
     def __post_init__(self) -> None:
         if self.num_outputs is None:
+            if isinstance(self.multioutput, str):
+                choice(self.multioutput, self.averages, "multioutput")
             refuse_ignored(self, "multioutput", "without num_outputs=, the number of outputs")
-        else:
-            positive_int(self.num_outputs, "num_outputs")
+            return
+        positive_int(self.num_outputs, "num_outputs")
+        self.multioutput = checked_outputs(self.multioutput, self.averages, self.num_outputs)
 
     @property
     def example_shape(self) -> tuple[int, ...]:
@@ -67,6 +76,8 @@ class PerOutput(RegressionMetric):
 
     def output_weights(self, values: jax.Array) -> jax.Array:
         """Returns the weight of each output in the average of their values."""
+        if isinstance(self.multioutput, tuple):
+            return xp.asarray(np.asarray(self.multioutput), values.dtype)
         return xp.ones_like(values)
 
     def compute(self) -> PyTree:
@@ -75,6 +86,27 @@ class PerOutput(RegressionMetric):
             return values
         weights = self.output_weights(values)
         return xp.sum(values * weights) / xp.sum(weights)
+
+
+def checked_outputs(given: str | Sequence[float], names: tuple[str, ...], num_outputs: int) -> Any:
+    """A `multioutput`: one of the names, or a finite weight of at least 0 for each output.
+
+    Raises:
+        MetricInputError: it is neither, or all weights are 0.
+    """
+    if isinstance(given, str):
+        choice(given, names, "multioutput")
+        return given
+    expected = f"one of {', '.join(map(repr, names))}, or {num_outputs} weights of outputs"
+    if not isinstance(given, Iterable):
+        raise MetricInputError(f"multioutput={given!r}; expected {expected}")
+    weights = tuple(real(x, "multioutput") for x in given)
+    usable = all(0 <= x < math.inf for x in weights) and sum(weights) > 0
+    if len(weights) != num_outputs or not usable:
+        raise MetricInputError(
+            f"multioutput={given!r}; expected {expected}: numbers of at least 0, not all 0"
+        )
+    return weights
 
 
 class SquareOrRoot(PerOutput):

@@ -1,6 +1,7 @@
 """Errors of real predictions, and the share of the variance of the target that they explain."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import jax
@@ -94,12 +95,13 @@ class ExplainedMetric(ResidualMetric):
 
     higher_is_better = True
     value_range = (-math.inf, 1.0)
-    multioutput: Literal[  # type: ignore[assignment]
-        "uniform_average", "raw_values", "variance_weighted"
-    ] = "uniform_average"
+    multioutput: (  # type: ignore[assignment]
+        Literal["uniform_average", "raw_values", "variance_weighted"] | Sequence[float]
+    ) = "uniform_average"
     """The average of the values of `num_outputs`: "uniform_average" is their mean, "raw_values"
-    gives one value per output, and "variance_weighted" weighs each output by the variance of its
-    target."""
+    gives one value per output, "variance_weighted" weighs each output by the variance of its
+    target, and numbers are the weight of each output in the mean."""
+    averages = (*PerOutput.averages, "variance_weighted")
     force_finite: bool = True
     """The score of a constant target. True: 1 for perfect predictions, otherwise 0. False: NaN for
     perfect predictions, otherwise minus infinity. As in scikit-learn."""

@@ -35,7 +35,10 @@ class StructuralMetric(VolumeScore):
     """A metric of the similarity of two images within Gaussian windows."""
 
     sigma: float = 1.5
-    """The standard deviation of the window in pixels; it ends at 3.5 of them."""
+    """The standard deviation of the window in pixels."""
+    filter_size: int | None = None
+    """The width of the window in pixels, an odd number. `None`: the window ends at 3.5 standard
+    deviations, so it has 11 pixels for a `sigma` of 1.5."""
     k1: float = 0.01
     """Stabilises the luminance, in units of `data_range`."""
     k2: float = 0.03
@@ -49,10 +52,16 @@ class StructuralMetric(VolumeScore):
                 f"sigma={self.sigma}, k1={self.k1}, k2={self.k2}; expected sigma of at least 0.2 "
                 f"pixels, and k1 and k2 that are positive"
             )
+        if self.filter_size is not None:
+            positive_int(self.filter_size, "filter_size", least=3)
+            if self.filter_size % 2 == 0:
+                raise MetricInputError(f"filter_size={self.filter_size}; expected an odd number")
 
     @property
     def taps(self) -> Taps:
         """The window along one axis."""
+        if self.filter_size is not None:
+            return gaussian_taps(self.filter_size // 2, self.sigma)
         return gaussian_taps(int(3.5 * self.sigma + 0.5), self.sigma)
 
     @property
@@ -81,7 +90,8 @@ class SSIM(StructuralMetric):
 
     Raises:
         MetricInputError: a `data_range` that is not positive, or none for pixels whose dtype is
-            neither uint8 nor uint16; images that are smaller than the window of 11 pixels.
+            neither uint8 nor uint16; a `filter_size` that is not odd; images that are smaller than
+            the window.
 
     Example:
         >>> import jax

@@ -297,6 +297,30 @@ def test_several_outputs_are_as_many_metrics(rng):
     np.testing.assert_allclose(mean, np.abs(preds - target).max(0).mean(), 1e-6)
 
 
+@pytest.mark.parametrize(
+    "weights", [[1, 2, 3], (0.2, 0.3, 0.5), np.array([0.0, 1.0, 4.0])], ids=str
+)
+def test_the_weights_of_outputs(weights, rng):
+    target, preds = rng.normal(size=(2, 60, 3))
+    for cls, score in (
+        (metrics.MeanSquaredError, sklearn.metrics.mean_squared_error),
+        (metrics.RootMeanSquaredError, sklearn.metrics.root_mean_squared_error),
+        (metrics.MeanAbsoluteError, sklearn.metrics.mean_absolute_error),
+        (metrics.R2Score, sklearn.metrics.r2_score),
+        (metrics.ExplainedVariance, sklearn.metrics.explained_variance_score),
+    ):
+        metric = cls(num_outputs=3, multioutput=weights)
+        want = score(target, preds, multioutput=weights)
+        assert metric.update(preds, target).results() == pytest.approx(want, rel=1e-6)
+        same = cls(num_outputs=3, multioutput=tuple(map(float, weights)))
+        assert metric.merge(same.update(preds, target)).results() == pytest.approx(want, rel=1e-6)
+    for wrong in ([1, 2], [1, -1, 2], [0, 0, 0], [1, 2, np.nan], 3, "x"):
+        with pytest.raises(MetricInputError, match="multioutput="):
+            metrics.R2Score(num_outputs=3, multioutput=wrong)
+    with pytest.raises(MetricInputError, match="without num_outputs="):
+        metrics.R2Score(multioutput=[1, 2, 3])
+
+
 def test_variance_weighted(rng):
     target = rng.normal(0, [1, 5, 2], (60, 3)).astype(np.float32)
     preds = (target + rng.normal(0, 1, (60, 3))).astype(np.float32)

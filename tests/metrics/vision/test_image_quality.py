@@ -45,6 +45,7 @@ from tests.registry.images import (
     uqi,
     vif,
 )
+from tests.registry.vision import gaussian, ssim
 
 SHAPE = (4, 43, 46, 2)
 WEIGHTS = np.float32([0.3, 2, 0, 1])
@@ -298,3 +299,22 @@ def test_weights_are_by_image(rng):
     preds, target = pixels(rng, "usual")
     with pytest.raises(MetricInputError, match="weights of shape"):
         jax.eval_shape(PSNR(data_range=1.0).update, preds, target, weights=np.ones(SHAPE[:2]))
+
+
+def test_the_width_of_the_window_of_ssim(rng):
+    target = rng.random((2, 20, 24, 3))
+    preds = (0.7 * target + 0.3 * rng.random(target.shape)).astype(np.float32)
+    target = target.astype(np.float32)
+    for sigma, size in ((1.5, 7), (1.5, 11), (0.8, 3)):
+        metric = SSIM(data_range=1.0, sigma=sigma, filter_size=size).update(preds, target)
+        window = gaussian(sigma, size // 2)
+        want = np.mean([ssim(p, t, window=window) for p, t in zip(preds, target, strict=True)])
+        assert metric.results() == pytest.approx(want, rel=1e-6)
+    usual = SSIM(data_range=1.0).update(preds, target).results()
+    assert SSIM(data_range=1.0, filter_size=11).update(preds, target).results() == usual
+    MSSSIM(data_range=1.0, betas=(0.5, 0.5), filter_size=5).update(preds, target).results()
+    for size in (4, 1, 2.5):
+        with pytest.raises(MetricInputError, match="filter_size="):
+            SSIM(data_range=1.0, filter_size=size)
+    with pytest.raises(MetricTypeError, match=r"Did you mean filter_size= for kernel_size=\?"):
+        SSIM(data_range=1.0, kernel_size=7)
