@@ -317,6 +317,7 @@ ERRORS = (
 WARNINGS = (
     datarax.InvalidValuesWarning,
     datarax.PrecisionWarning,
+    datarax.UndefinedMetricWarning,
     datarax.ReferencesWarning,
     datarax.ScoresWarning,
     datarax.WriterWarning,

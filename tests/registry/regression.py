@@ -383,11 +383,12 @@ CASES = [
         sklearn.metrics.root_mean_squared_error,
     ),
     several(
-        "mae_columns_of_weights",
-        metrics.MeanAbsoluteError,
-        mae_of,
+        "r2_columns_of_weights",
+        metrics.R2Score,
+        r2_of,
         (0.5, 2.0, 0.25),
-        sklearn.metrics.mean_absolute_error,
+        sklearn.metrics.r2_score,
+        atol=over_columns(explained_error),
     ),
     *(
         several(

@@ -336,13 +336,15 @@ class CountRatio(TopKCountMetric):
         numerator, denominator = self.ratio(scaled)
         return counts, numerator, denominator
 
-    def _occurs(self, counts: Counts) -> jax.Array:
-        """The mask of the classes that count in an average."""
-        if self.labels is not None:
-            return xp.ones(counts.tp.high.shape, xp.bool_)
+    @property
+    def _leaves_out(self) -> bool:
+        """True if classes that do not occur are in no average; every label counts."""
+        return self.num_classes is not None and self.labels is None
+
+    def _is_absent(self, counts: Counts, support: jax.Array) -> jax.Array:
+        """The mask of the classes that do not occur."""
         # A class that is one of several guesses for an example need not occur.
-        positives = counts.positives.to_float()
-        return (positives if self.top_k > 1 else positives + counts.fp.to_float()) > 0
+        return (support if self.top_k > 1 else support + counts.fp.to_float()) <= 0
 
     def undefined_parts(self) -> Undefined | None:
         if self.zero_division != "warn":
@@ -352,8 +354,8 @@ class CountRatio(TopKCountMetric):
             return undefined_ratio(some, None)
         counts, _, denominator = self._terms()
         is_undefined = (denominator.high == 0) & (counts.total.high > 0)
-        if self.average in ("macro", "weighted") and self.num_classes is not None:
-            is_undefined &= self._occurs(counts)
+        if self.average in ("macro", "weighted") and self._leaves_out:
+            is_undefined &= ~self._is_absent(counts, counts.positives.to_float())
         several = not self.is_binary and self.average != "micro"
         of_labels = self.num_labels is not None if several else None
         return undefined_ratio(is_undefined, of_labels, self.labels)
@@ -369,9 +371,8 @@ class CountRatio(TopKCountMetric):
         if self.average is None:
             return value
         support = counts.positives.to_float()
-        if self.num_classes is not None:
-            # NaN excludes a class that does not occur. In a multilabel task, every label counts.
-            value = nan_where(~self._occurs(counts), value)
+        if self._leaves_out:
+            value = nan_where(self._is_absent(counts, support), value)
         weights = support if self.average == "weighted" else xp.ones_like(support)
         return weighted_mean(value, weights)
 

@@ -249,6 +249,6 @@ def test_two_thresholds_are_two_metrics():
 
 
 def test_averages():
-    for average in ("samples", "Macro", "none", 1):
-        with pytest.raises(MetricInputError, match="'micro', 'macro', 'weighted', None"):
+    for average in ("sample", "Macro", "none", 1):
+        with pytest.raises(MetricInputError, match="'micro', 'macro', 'weighted', 'samples', None"):
             Accuracy(average=average)

@@ -281,8 +281,8 @@ def test_configuration():
         with pytest.raises(MetricInputError, match=f"{next(iter(wrong))}=.*expected a number"):
             FBeta(**wrong)
     for metric in RATIOS:
-        with pytest.raises(MetricInputError, match="'micro', 'macro', 'weighted', None"):
-            metric(average="samples")
+        with pytest.raises(MetricInputError, match="'micro', 'macro', 'weighted', 'samples', None"):
+            metric(average="sample")
         with pytest.raises(MetricInputError, match="exclude each other"):
             metric(num_classes=3, num_labels=3)
         with pytest.raises(MetricInputError, match="top_k=4"):
