@@ -145,6 +145,10 @@ def test_samples_in_a_program_and_by_slice(rng):
         metric, scores, target, w
     )
     assert seen.results() == pytest.approx(want, rel=1e-6)
+    # Beside other averages, which have another statistic.
+    beside = Collection({"rows": metric["Accuracy"], "f1": metrics.F1(num_labels=4)})
+    found = beside.update(preds=scores, target=target, weights=w).results()
+    assert found["rows"] == want["Accuracy"]
     slices = rng.integers(0, 3, len(w))
     sliced = metrics.F1(num_labels=4, average="samples")
 
