@@ -255,6 +255,10 @@ def log_odds(logits: jax.Array, of_softmax: bool, dtype: np.dtype) -> jax.Array:
         # In float64 and then rounded, as they are stored: so the same logits in another order of
         # the classes have the same log-odds, on the host and on devices.
         z = DoubleFloat.of(logits).evaluated(softmax_log_odds).astype(dtype)
+        if on_host(z) and dtype == np.float64 != default_float():
+            # Those of float64 logits to 12 digits, for the same reason.
+            significand, exponent = np.frexp(z)
+            z = np.ldexp(np.rint(significand * 2.0**40) / 2.0**40, exponent)
     return xp.where(xp.abs(z) > _MOST_LOG_ODDS, xp.sign(z) * xp.inf, z)
 
 

@@ -232,12 +232,16 @@ class PinballTotal(LossTotal):
         inside = some & (least <= middle) & (middle <= greatest)
         first = xp.min(xp.where(inside, least, xp.inf))
         last = xp.max(xp.where(inside, greatest, -xp.inf))
+        # Told by their places: neighbouring ends may round to one number.
+        index = xp.arange(inside.size, dtype=xp.int32)
+        is_lower = some & (index < xp.min(xp.where(inside, index, inside.size)))
+        is_higher = some & (index > xp.max(xp.where(inside, index, -1)))
         above, below = q.to_float(), (1 - q).to_float()
 
         def loss(low: jax.Array, high: jax.Array, constant: jax.Array) -> DoubleFloat:
             """The sum of losses of values at `low` in higher bins, and at `high` in lower bins."""
-            distance = xp.where(some & (greatest < first), below * (constant - high), 0)
-            distance = xp.where(some & (least > last), above * (low - constant), distance)
+            distance = xp.where(is_lower, below * (constant - high), 0)
+            distance = xp.where(is_higher, above * (low - constant), distance)
             return (weights * distance).sum()
 
         # The sum is linear in the constant, so the least one is at an end of the bin.
