@@ -39,27 +39,21 @@ class TensorBoardWriter(Writer):
         self.folder: Path = Path(folder)
         self._proto = optional("tensorboardX.proto.event_pb2", "tensorboard", "TensorBoardWriter")
         self._summary = optional("tensorboardX.summary", "tensorboard", "TensorBoardWriter")
-        self._records = optional("tensorboardX.record_writer", "tensorboard", "TensorBoardWriter")
-        self._file = -1
-
-    # The writer of tensorboardX has a thread of its own. If that thread fails, as on a full disk,
-    # its queue fills, and then it blocks whoever writes. So only its formats are used.
 
     def open(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
-        path = self.folder / f"{name}.{secrets.token_hex(4)}"
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        self._events = EventFile(self.folder)
         try:
-            self._append(file_version="brain.Event:2")
+            first = self._proto.Event(wall_time=time.time(), file_version="brain.Event:2")
+            self._events.add_event(first)
         except OSError:
-            os.close(self._file)
-            path.unlink()  # the next step makes another one
+            self._events.close()
+            self._events.path.unlink()  # the next step makes another one
             raise
 
     def put(self, step: Step, items: Items) -> None:
         values = [x for name, kind, value in drawn(items) for x in self._shown(name, kind, value)]
-        self._append(step=int(step), summary={"value": values})
+        event = self._proto.Event(wall_time=time.time(), step=int(step), summary={"value": values})
+        self._events.add_event(event)
 
     def _shown(self, name: str, kind: str, value: Any) -> Iterable[Any]:
         """The values of a summary that show one result."""
@@ -71,19 +65,43 @@ class TensorBoardWriter(Writer):
             return self._summary.text(name, value).value
         return self._summary.scalar(name, float(value)).value  # True is 1
 
-    def _append(self, **fields: Any) -> None:
-        """Appends an event as a record of TensorFlow: its length and its bytes, each with a CRC."""
-        data = self._proto.Event(wall_time=time.time(), **fields).SerializeToString()
-        crc, parts = self._records.masked_crc32c, (struct.pack("<Q", len(data)), data)
-        append(
-            self._file,
-            b"".join(x + struct.pack("<I", crc(x)) for x in parts),
-        )
-
     def sync(self) -> None:
-        os.fsync(self._file)
+        self._events.sync()
 
     def end(self) -> None:
+        self._events.close()
+
+
+class EventFile:
+    """A new file of events, which are written at once, each as a whole.
+
+    The writer of tensorboardX has a thread of its own. If that thread fails, as on a full disk, its
+    queue fills, and then it blocks whoever writes. So only its formats are used.
+    """
+
+    def __init__(self, folder: Path):
+        self._records = optional("tensorboardX.record_writer", "tensorboard", "TensorBoardWriter")
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
+        self.path: Path = folder / f"{name}.{secrets.token_hex(4)}"
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def get_logdir(self) -> str:
+        """The folder, by the name that other writers of events have for it."""
+        return str(self.path.parent)
+
+    def add_event(self, event: Any) -> None:
+        """Appends a record of TensorFlow: the length and the bytes of an event, each with a CRC."""
+        data = event.SerializeToString()
+        crc, parts = self._records.masked_crc32c, (struct.pack("<Q", len(data)), data)
+        append(self._file, b"".join(x + struct.pack("<I", crc(x)) for x in parts))
+
+    def sync(self) -> None:
+        """Asks the system to write to the disk."""
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        """Closes the file."""
         os.close(self._file)
 
 

@@ -18,7 +18,7 @@ from datarax.testing.causes import ADVICE, Case, Experiments, Facts, causes_of
 from datarax.testing.logged_numbers import SOURCES, Numbers
 from datarax.testing.notes import NOTES, note_on, parts_of
 from datarax.testing.procedure import Outcome, Procedure
-from datarax.testing.rounding import Rounding, as_double, is_float, measure_rounding
+from datarax.testing.rounding import NUDGES, Rounding, as_double, is_float, measure_rounding
 from datarax.testing.rows import Rows, join, rows_of
 from datarax.testing.variations import ORDERS, Variation, variations
 
@@ -170,8 +170,10 @@ def audit(
     exception in the first call is raised; in a variation it is a change, as a missing number is.
 
     Rounding is measured: a difference of up to four times the spread over orders of one batch is no
-    change, nor one of `2 * sqrt(N)` epsilons of float32. The spread counts up to `N` epsilons of
-    the number or the data, as a larger one shows that the number depends on the order. A number
+    change, nor one of `2 * sqrt(N)` epsilons of float32. Where a number changes by more, floats of
+    the batch are changed by `sqrt(N)` roundings, which shows how much terms cancel: four times what
+    that changes is no change either. Both count up to `N` epsilons of the number or the data,
+    as a larger spread shows that the number depends on the order. A number
     or rows in half precision add a few epsilons of their own.
 
     Args:
@@ -285,9 +287,24 @@ class _Audit:
         outcomes = base, *(run.got for run in self._runs)
         # Every number that any call logs; that of the first call wins.
         self._logged: Numbers = dict(ChainMap(*(x for x in outcomes if isinstance(x, dict))))
-        self._roundings: dict[str, Rounding] = {
-            name: measure_rounding(x, [_value(run.got, name) for run in self._runs[:ORDERS]], rows)
-            for name, x in self._logged.items()
+        self._roundings = self._measured(self._logged, [])
+        doubtful = {name for run in self._runs for name in self._differing(run.want, run.got)}
+        if any(is_float(self._logged[name]) for name in doubtful):
+            # Only now, as most procedures need no more calls.
+            rng = np.random.default_rng(0)
+            nudged = [runner.try_call([rows.nudge(rng)]) for _ in range(NUDGES)]
+            self._roundings |= self._measured(doubtful, nudged)
+
+    def _measured(self, names: Iterable[str], nudged: Sequence[Outcome]) -> dict[str, Rounding]:
+        """The rounding of some numbers."""
+        return {
+            name: measure_rounding(
+                self._logged[name],
+                [_value(run.got, name) for run in self._runs[:ORDERS]],
+                self._rows,
+                [_value(each, name) for each in nudged],
+            )
+            for name in names
         }
 
     def report(self, patterns: Sequence[str]) -> AuditReport:

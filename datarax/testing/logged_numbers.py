@@ -15,6 +15,7 @@ import numpy as np
 from datarax._checks import kind
 from datarax._errors import MetricTypeError
 from datarax._optional import optional
+from datarax.io.tensorboard_writer import EventFile
 from datarax.metrics.base import Metric
 
 Numbers = dict[str, np.ndarray]
@@ -116,6 +117,7 @@ def _tensorboard(put: Put) -> Iterator[None]:
     operations = _imported("tensorflow.python.ops.gen_summary_ops")
     if not writers and not operations:
         optional("tensorboardX", "tensorboard", 'audit(capture=("tensorboard",))')
+    writers.append(EventFile)
     folders: dict[str, list[str]] = {}
 
     def put_from(folder: str, tag: str, value: Any) -> None:

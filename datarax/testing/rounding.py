@@ -9,6 +9,8 @@ import numpy as np
 
 from datarax.testing.rows import Rows
 
+NUDGES = 4
+"""The number of calls with rows that differ by roundings."""
 SINGLE = float(np.finfo(np.float32).eps)
 """The epsilon of float32, in which JAX computes and most totals are kept."""
 
@@ -48,9 +50,17 @@ class Rounding:
 
 
 def measure_rounding(
-    first: np.ndarray, orders: Sequence[np.ndarray | None], rows: Rows
+    first: np.ndarray,
+    orders: Sequence[np.ndarray | None],
+    rows: Rows,
+    nudged: Sequence[np.ndarray | None] = (),
 ) -> Rounding:
     """The rounding of a number, by its values for several orders of the rows of one batch.
+
+    `nudged` are its values for rows whose floats differ by roundings (`Rows.nudge`). They show how
+    much larger a rounding becomes where terms cancel, as in a variance or a difference of totals.
+    Batches have roundings of their own, which no order of one batch shows, so the absolute part is
+    then at least four times what the nudges change, with the same limit.
 
     The absolute part is four times the spread of these values, at most `n * epsilon * scale` for
     `n` rows and the epsilon of float32. The scale is the magnitude of the number or of the rows'
@@ -64,16 +74,25 @@ def measure_rounding(
     n, value = len(rows), as_double(first)
     floats = [x for x in rows.columns.values() if is_float(x)]
     scale = np.maximum(np.abs(value), max(map(_magnitude, floats), default=0.0))
-    same = [as_double(x) for x in orders if x is not None and x.shape == first.shape]
-    with np.errstate(invalid="ignore"):  # infinity minus infinity
-        spread = np.max([abs(x - value) for x in same] or [np.zeros(value.shape)], axis=0)
-    spread = np.nan_to_num(spread, posinf=0.0)
+    spread, response = (_largest_difference(first, each) for each in (orders, nudged))
     most = n * SINGLE
     for eps in {epsilon(x) for x in (first, *floats)}:
         if eps > SINGLE and (spread <= 4 * eps * scale).all():
             most = max(most, 4 * eps)
     relative = max(2 * math.sqrt(n) * SINGLE, epsilon(first))
-    return Rounding(np.minimum(4 * spread, most * scale), relative)
+    # Where nothing cancels, the nudges change a number by at most half of that.
+    response = np.where(response > relative * np.abs(value), response, 0.0)
+    explained = 4 * np.maximum(spread, response)
+    return Rounding(np.minimum(explained, most * scale), relative)
+
+
+def _largest_difference(first: np.ndarray, others: Sequence[np.ndarray | None]) -> np.ndarray:
+    """The largest difference from a number for each of its elements; 0 where there is none."""
+    value = as_double(first)
+    same = [as_double(x) for x in others if x is not None and x.shape == first.shape]
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        spread = np.max([abs(x - value) for x in same] or [np.zeros(value.shape)], axis=0)
+    return np.nan_to_num(spread, posinf=0.0)
 
 
 def _magnitude(x: np.ndarray) -> float:

@@ -1,5 +1,6 @@
 """The rows of a batch of a user's: cut, put in another order, repeated and padded in NumPy."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -62,6 +63,23 @@ class Rows:
         return replace(
             self, columns=self.columns | {name: (weights * factors).astype(weights.dtype)}
         )
+
+    def nudge(self, rng: np.random.Generator) -> "Rows":
+        """These rows with each float changed by a random part of `sqrt(n)` roundings of float32.
+
+        That is what the roundings of a sum of `n` rows come to. The mask, the weights and the
+        groups stay.
+        """
+        layout, columns, size = self.layout, dict(self.columns), math.sqrt(len(self))
+        for name, x in columns.items():
+            is_data = name not in (layout.mask, layout.weights, layout.groups)
+            if is_data and jnp.issubdtype(x.dtype, jnp.floating):
+                wide = x.astype(np.float64)
+                part = max(float(jnp.finfo(x.dtype).eps), float(np.finfo(np.float32).eps))
+                columns[name] = (wide * (1 + size * part * rng.uniform(-1, 1, x.shape))).astype(
+                    x.dtype
+                )
+        return replace(self, columns=columns)
 
     def group_ids(self) -> np.ndarray:
         """A number for each row: 0 for the rows of the first group, 1 for the next; (N,) ints."""

@@ -584,3 +584,61 @@ def test_what_parts_of_the_rows_show(batch, rng, procedure, arguments, notes):
         f"note, {note}: {', '.join(notes)} ({NOTES[note]})"
         for note in dict.fromkeys(notes.values())
     ]
+
+
+def running_variance(batches):
+    """Chan's merge of means and squares in float32, as a layer of running statistics does it."""
+    n, mean, squares = 0, np.float32(0), np.float32(0)
+    for batch in batches:
+        x = batch["x"]
+        k, here = len(x), x.mean(dtype=np.float32)
+        apart = here - mean
+        squares += ((x - here) ** 2).sum(dtype=np.float32)
+        squares += apart * apart * np.float32(n * k / (n + k))
+        mean, n = mean + apart * np.float32(k / (n + k)), n + k
+    return squares / np.float32(n)
+
+
+def difference_of_totals(batches):
+    x, y, n = np.float32(0), np.float32(0), 0
+    for batch in batches:
+        x, y = x + batch["x"].sum(dtype=np.float32), y + batch["y"].sum(dtype=np.float32)
+        n += len(batch["x"])
+    return x / np.float32(n) - y / np.float32(n)
+
+
+def skewness(batches):
+    """Of all rows at once: only their order differs."""
+    x = np.concatenate([batch["x"] for batch in batches])
+    apart = x - x.mean(dtype=np.float32)
+    second, third = ((apart**k).mean(dtype=np.float32) for k in (2, 3))
+    return third / second ** np.float32(1.5)
+
+
+def test_terms_that_cancel_in_float32_are_no_change(rng):
+    """And the same number has a cause if rows count twice, or batches are averaged."""
+
+    def correct(batches):
+        return {
+            "variance": running_variance(batches),
+            "bias": difference_of_totals(batches),
+            "skewness": skewness(batches),
+        }
+
+    def wrong(batches):
+        twice = [*batches, batches[-1]] if len(batches) > 1 else batches
+        return {
+            "variance": np.mean([running_variance([batch]) for batch in batches]),
+            "bias": np.mean([difference_of_totals([batch]) for batch in batches]),
+            "skewness": skewness(twice),
+        }
+
+    for offset in (0, 1, 100, 1e4):
+        for _ in range(10):
+            rows = {name: rng.normal(offset, 1, 40).astype(np.float32) for name in "xy"}
+            report = audit(correct, rows)
+            assert report.ok, f"offset {offset}\n{report}"
+        report = audit(wrong, rows)
+        assert {change.name for change in report.changes} == {"variance", "bias", "skewness"}
+        causes = {change.name: change.cause for change in report.changes}
+        assert causes["bias"] == "mean of means"
