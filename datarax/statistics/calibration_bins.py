@@ -21,6 +21,7 @@ from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, class_of, examples, is_class
 from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
 from datarax.statistics.scatter_counts import host_sum, scatter_floats
+from datarax.statistics.score_kinds import FLOAT32_EPS
 
 
 class Bins(NamedTuple):
@@ -126,8 +127,10 @@ class CalibrationBins(CountsInvalid):
         )
         counts = weight.astype(xp.bool_)
         confidence = replaced(counts, confidence, 0)
-        # On the host too, the bin is that of the nearest default float: 1/3 is above 5/15.
-        near = confidence.astype(default_float())
+        # On the host too, the bin is that of the nearest default float: 1/3 is above 5/15; not of
+        # confidences that were given as float64.
+        dtype = confidence.dtype if seen.eps < FLOAT32_EPS else default_float()
+        near = confidence.astype(dtype)
         if self.num_bins is None:
             place = _cells(self.groups).of(near)
         else:

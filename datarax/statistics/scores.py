@@ -273,7 +273,8 @@ class ScoreHistogram(Scores):
     `datarax.numerics.dyadic_grid`. They are narrow toward 0 and 1. If the greatest score is `1 + r`
     with r up to 1, bins above 1 are at most `16 * r / 2**bits` wide. Infinite scores have bins of
     their own. -0.0 and subnormal numbers count as 0.0. With up to 16 classes, each bin also keeps
-    its least and greatest score. If both are equal, all scores of the bin are tied.
+    its least and greatest score. If both are equal, all scores of the bin are tied; of float64
+    scores on the host, also the digits that a float32 lacks must be equal.
 
     Example:
         >>> import jax.numpy as jnp

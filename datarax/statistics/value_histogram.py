@@ -38,7 +38,9 @@ class ValueHistogram(CountsInvalid):
     quantile is exact if its bin holds copies of one value, and if `q` is 0 or 1. Infinities are
     values like others.
 
-    Values are rounded to float32 (float64 with x64), see `integers`. Weights count as repetitions.
+    Extremes are kept as float32 (float64 with x64), see `integers`. Float64 values of the host are
+    rounded outward, so that the bounds hold for the values as they were given; in a program values
+    are float32. Weights count as repetitions.
     `method` is as in `numpy.quantile`, definitions 1 and 2 of R. J. Hyndman and Y. Fan (1996), https://doi.org/10.2307/2684934:
 
     - "inverted_cdf": the least value such that the values up to it have at least a fraction `q` of
@@ -111,7 +113,7 @@ class ValueHistogram(CountsInvalid):
     def quantile_bounds(
         self, q: float | Sequence[float], *, method: Method = "inverted_cdf"
     ) -> tuple[jax.Array, jax.Array]:
-        """Bounds `(lower, upper)` on the exact quantile of the values as float32.
+        """Bounds `(lower, upper)` on the exact quantile of the values as they were given.
 
         The bounds hold without weights, and with weights that add up exactly, such as masks and
         whole numbers. With other weights, the sums are rounded, which shifts `q` slightly: the

@@ -114,9 +114,10 @@ class HistogramQuantile(ValueMetric):
 
     @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
-        """`(lower, upper)`: certain to contain the exact quantile of the values as float32.
+        """`(lower, upper)`: certain to contain the exact quantile of the values as they were given.
 
-        They are the least and the greatest value in its bin, in the shape of `compute`.
+        They are the least and the greatest value in its bin, in the shape of `compute`, rounded
+        outward to float32. Inside `jit`, values are float32 before.
         """
         return bounds_of(self)
 

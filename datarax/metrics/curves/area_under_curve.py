@@ -146,6 +146,7 @@ class AreaMetric(ScoreMetric):
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact value, up to the rounding of a float.
 
+        The exact value is that of the scores as they were given: on the host also of float64.
         Both are equal if each bin holds one distinct score, and with `exact=True`. If some examples
         did not fit into the buffer of `exact=True`, the bounds are those of `value_range`. The
         shapes are those of `compute`, and so is the effect of `on_invalid`.

@@ -22,8 +22,9 @@ class ConformalThreshold(Metric):
 
     Scores are kept in bins that adapt to their range, see `datarax.statistics.ValueHistogram`. The
     threshold is the greatest score in the bin of that rank, so it is never too low; it is the score
-    of that rank itself where the bin holds one distinct value. Scores are compared as float32. Too
-    few scores, `(n + 1) * coverage > n`, give inf, also no scores. Weights count as repetitions.
+    of that rank itself where the bin holds one distinct value; of float64, rounded up to float32.
+    Too few scores, `(n + 1) * coverage > n`, give inf, also no scores. Weights count as
+    repetitions.
 
     V. Vovk, A. Gammerman and G. Shafer (2005), Algorithmic learning in a random world;
     A. N. Angelopoulos and S. Bates (2021), A gentle introduction to conformal prediction,

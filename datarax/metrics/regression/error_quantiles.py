@@ -100,7 +100,10 @@ class MedianAbsoluteError(RegressionMetric):
 
     @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
-        """Bounds `(lower, upper)` on the exact median of the errors as float32."""
+        """Bounds `(lower, upper)` on the exact median of the errors.
+
+        Errors of float32 are rounded to float32 first, those of float64 on the host are not.
+        """
         return bounds_of(self)
 
     variance_method = "woodruff"
