@@ -184,7 +184,9 @@ def restore(path: str | Path, like: M, *, partial: bool = False) -> M:
         return unpack(arrays, info, like, partial=partial)
 
 
-def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+def pack(
+    metric: Metric, *, timeout: float | None = 60.0
+) -> tuple[dict[str, np.ndarray], dict[str, object]]:
     """A metric as a dict of arrays and a description that can be written as JSON.
 
     Use it to store metrics in your own checkpoint: save the arrays as a pytree and the description
@@ -193,11 +195,12 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
 
     Args:
         metric: any metric, also one of `per_device`.
+        timeout: as for `save`: the longest time to wait for the other processes to call `pack`.
 
     Raises:
         MetricTypeError: `metric` is not a metric.
         NotAddressableError: there are several processes, and they hold different states.
-        MetricTimeoutError: another process has failed or was ended; the error names it.
+        MetricTimeoutError: other processes did not call `pack` in time, or failed in it.
 
     Example:
         >>> import datarax.io
@@ -206,8 +209,8 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
         >>> print(info["format"], datarax.io.unpack(arrays, info, like=Max()))
         4 Max()
     """
-    _require_metric(metric)
-    with _with_others("pack", "pack", None) as meet:
+    with _with_others("pack", "pack", timeout_seconds(timeout)) as meet:
+        _require_metric(metric)
         meet()
         return _packed(metric)
 
@@ -515,9 +518,8 @@ def _folder_of(path: str | Path, call: str) -> Path:
 def _with_others(name: str, about: str, timeout: float | None) -> Iterator[Callable[[], object]]:
     """A block that all processes run, in which each calls what is given once its checks are made.
 
-    It waits there until all others have called it; without a timeout, the programs that follow
-    wait. An error that is raised before ends the waiting of the others. An error of JAX after it
-    says which process is missing.
+    It waits there until all others have called it. An error that is raised before ends the waiting
+    of the others. An error of JAX after it becomes one that names what was done.
     """
     if jax.process_count() == 1:
         yield lambda: None
@@ -525,23 +527,19 @@ def _with_others(name: str, about: str, timeout: float | None) -> Iterator[Calla
     barrier = barrier_of(f"datarax.io.{name}")
     number = barrier.round
 
-    def meet() -> None:
-        if timeout is None:
-            barrier.arrive(None)
-        else:
-            barrier.wait(timeout, f"{about}, waiting for the other processes")
-
     try:
-        yield meet
+        yield lambda: barrier.wait(timeout, f"{about}, waiting for the other processes")
     except DataraxError as error:
         if barrier.round == number:
             barrier.abort(f"failed: {error}")
         raise
     except (RuntimeError, ValueError) as error:
-        who = barrier.missing(number)
-        if who.startswith("all processes"):
-            who = "another process has failed or was ended since it began"
-        raise MetricTimeoutError(f"{about}: {who} ({_brief(error)})") from error
+        if barrier.round == number:
+            barrier.abort(f"failed: {error}")
+            raise
+        raise MetricTimeoutError(
+            f"{about}: another process has failed or was ended since it began ({_brief(error)})"
+        ) from error
 
 
 @contextmanager
