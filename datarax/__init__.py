@@ -11,6 +11,7 @@ from datarax._errors import AxisNotBoundError as AxisNotBoundError
 from datarax._errors import CheckpointError as CheckpointError
 from datarax._errors import CollectorStateError as CollectorStateError
 from datarax._errors import ConfigurationMismatchError as ConfigurationMismatchError
+from datarax._errors import CutGroupsWarning as CutGroupsWarning
 from datarax._errors import DataraxError as DataraxError
 from datarax._errors import DonatedStateError as DonatedStateError
 from datarax._errors import EvaluationError as EvaluationError

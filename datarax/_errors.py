@@ -77,6 +77,13 @@ class ScoresWarning(UserWarning):
     """
 
 
+class CutGroupsWarning(UserWarning):
+    """Rows that belong together, such as the documents of a query, were in several updates.
+
+    Each part counted as a group of its own, so the result is wrong.
+    """
+
+
 class ReferencesWarning(UserWarning):
     """The references of N texts are N lists of N, which may be meant the other way round."""
 

@@ -318,6 +318,7 @@ WARNINGS = (
     datarax.InvalidValuesWarning,
     datarax.PrecisionWarning,
     datarax.UndefinedMetricWarning,
+    datarax.CutGroupsWarning,
     datarax.ReferencesWarning,
     datarax.ScoresWarning,
     datarax.WriterWarning,

@@ -12,6 +12,7 @@ import numpy as np
 
 from datarax._checks import default_float, is_integer, warn
 from datarax._errors import (
+    CutGroupsWarning,
     InvalidValuesError,
     InvalidValuesWarning,
     PrecisionWarning,
@@ -26,6 +27,7 @@ from datarax.algebra.state import State, walk
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.float_ranges import outward
+from datarax.statistics.cut_groups import CutGroups
 from datarax.statistics.invalid_counts import (
     KINDS,
     NOT_SAMPLED,
@@ -37,6 +39,13 @@ from datarax.statistics.score_kinds import doubt
 
 OVERFLOWED = "sum of weights beyond the range of floats"
 """The kind of what is counted if a sum of weights has overflowed: then there is no result."""
+CUT = (
+    "rows with one id of query= (or group=) were in several updates, or on several devices, where "
+    "each part counted by itself, so the result is wrong. Put all rows of an id in one update: end "
+    "batches where an id ends, and sort by id what is split over devices. If the ids are numbered "
+    "anew in each update, and their rows are in no order, nothing is wrong"
+)
+"""The warning if `CutGroups` has found that groups were cut."""
 _LISTED = 10  # indices in a warning
 
 
@@ -54,6 +63,8 @@ class Unusable:
     evidence: dict[str, Count] = dataclass_field(default_factory=dict)
     """By what scores are taken for, how often each code of evidence was found: see `score_kinds`.
     These are no data that could not be used."""
+    cut: PyTree = None
+    """True if groups of rows were cut by updates; None if there are no groups."""
     labels: int | None = dataclass_field(default=None, metadata={"static": True})
     """The number of labels, from 0; None if the metric takes no labels."""
     takes_probabilities: bool = dataclass_field(default=False, metadata={"static": True})
@@ -157,6 +168,7 @@ def unusable(metric: State) -> Unusable:
     example = xp.asarray(-np.inf, default_float())
     overflows: list[jax.Array] = []
     evidence: dict[str, list[Count]] = {}
+    cut: PyTree = None
     labels: tuple[int | None, bool] | None = None
     remedy = ""
     # Each state with whether it, or one that it is within, counts invalid rows. Every state reports
@@ -169,6 +181,9 @@ def unusable(metric: State) -> Unusable:
             example = xp.maximum(example, each.largest.value)
             if each.scores:
                 evidence.setdefault(each.scores, []).append(each.evidence())
+            continue
+        if isinstance(each, CutGroups):
+            cut = each.found() if cut is None else cut | each.found()
             continue
         remedy = remedy or _remedy_of(each)
         if labels is None and "num_classes" in each.fields:
@@ -190,7 +205,7 @@ def unusable(metric: State) -> Unusable:
         totals[OVERFLOWED] = overflow.astype(xp.int32)
     found = {kind: sum_of_counts(several) for kind, several in evidence.items()}
     total = sum_of_counts(by_kind) if by_kind else None
-    return Unusable(total, totals, example, found, *(labels or (None, False)), remedy)
+    return Unusable(total, totals, example, found, cut, *(labels or (None, False)), remedy)
 
 
 def _remedy_of(state: State) -> str:
@@ -428,6 +443,8 @@ class Reading:
         """This reading; warns if the scores were probably of another kind than they are taken for,
         and if the bounds of a value are farther apart than the metric allows."""
         for member, invalid in self.invalid.items():
+            if invalid.cut is not None and np.any(invalid.cut):
+                warn(f"{member or name}: {CUT}", CutGroupsWarning)
             by_kind: PyTree = invalid.evidence
             for kind, counts in by_kind.items():
                 if said := doubt(kind, [int(count) for count in np.asarray(counts)]):

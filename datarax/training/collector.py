@@ -17,12 +17,10 @@ from datarax._checks import kind, positive_int, timeout_seconds
 from datarax._errors import (
     CollectorStateError,
     DataraxError,
-    InvalidValuesWarning,
     MetricInputError,
     MetricTimeoutError,
     MetricTypeError,
     NotAddressableError,
-    PrecisionWarning,
     WindowError,
     all_of,
 )
@@ -588,7 +586,7 @@ def _naming_window(window: str) -> Iterator[None]:
     """Puts the name of the window into every error that is raised in the block."""
     try:
         yield
-    except (DataraxError, InvalidValuesWarning, PrecisionWarning) as error:
+    except (DataraxError, Warning) as error:
         error.args = (f"{window}: {error}",)
         raise
     except Exception as error:

@@ -142,7 +142,7 @@ def _total(stacked: Unusable) -> Unusable:
     others = {kind: _summed(count) for kind, count in stacked.others.items()}
     evidence = {kind: _summed(count) for kind, count in stacked.evidence.items()}
     labels = stacked.labels, stacked.takes_probabilities, stacked.remedy
-    return Unusable(by_kind, others, xp.max(stacked.example, 0), evidence, *labels)
+    return Unusable(by_kind, others, xp.max(stacked.example, 0), evidence, stacked.cut, *labels)
 
 
 def _summed(counts: PyTree) -> PyTree:

@@ -1,17 +1,19 @@
 """Validates batches of queries and their documents, and ranks the documents of each query."""
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax
 
 from datarax._checks import as_float, integers, is_integer, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking, descending, in_runs, ranking
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.cut_groups import CutGroups
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, out_of_range
 
 
@@ -146,6 +148,23 @@ def _query_ids(query: ArrayLike, scores: jax.Array) -> jax.Array:
             f"(N,). Leave query= out for preds of shape (Q, D)"
         )
     return ids
+
+
+def cuts_with(
+    cuts: CutGroups,
+    preds: ArrayLike,
+    target: ArrayLike,
+    *others: PyTree,
+) -> CutGroups:
+    """Folds in the queries of a batch, from the arguments of its update with `query`, in order."""
+    valid, query, weights = others[-3:]
+    ids = integers(query, "query")
+    masks = [] if valid is None else [numeric(valid, "valid").astype(xp.bool_)]
+    if weights is not None:
+        masks.append(numeric(weights, "weights") != 0)
+    masks = [x for x in masks if x.shape == ids.shape]
+    counted = None if not masks else reduce(xp.logical_and, masks)
+    return cuts.update(ids, counted) if ids.ndim == 1 else cuts
 
 
 def first_rows(ids: jax.Array, counted: jax.Array) -> jax.Array:

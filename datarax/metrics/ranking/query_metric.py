@@ -12,11 +12,12 @@ from datarax.algebra.row_merge import RowTerms, Target
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import arguments
 from datarax.metrics.probabilistic.mean_score import MeanScore
-from datarax.metrics.ranking.queries import Queries, first_rows, ranked_queries
+from datarax.metrics.ranking.queries import Queries, cuts_with, first_rows, ranked_queries
 from datarax.metrics.row_updates import counted_rows, replicated_target, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.cut_groups import CutGroups
 from datarax.statistics.invalid_counts import Invalid
 
 Empty = Literal["skip", "zero", "one"]
@@ -36,6 +37,7 @@ class RankedMean(MeanScore):
     """The weighted mean over queries of a score of their ranking, which a subclass defines."""
 
     together_by: ClassVar[str | None] = "query"
+    cuts = CutGroups()
     empty: ClassVar[Empty] = "skip"
     """The score of a query for which it is undefined; "skip": the query does not count."""
 
@@ -74,7 +76,9 @@ class RankedMean(MeanScore):
     def with_batch(self, *given: PyTree) -> Self:
         """The metric updated with all arguments of `update`, in order."""
         *_, query, _ = given
-        if query is not None or isinstance(self.statistic.sums, RowTerms):
+        if query is not None:
+            return self.replace(cuts=cuts_with(self.cuts, *given))._with_blocks([given])
+        if isinstance(self.statistic.sums, RowTerms):
             return self._with_blocks([given])
         try:
             return self._with_blocks(blocks_of_rows(*given))
@@ -130,7 +134,8 @@ class RelevanceMean(RankedMean):
             valid: the mask of the documents that there are, of the same shape.
             query: the query of each document (N,), integers in any order. All documents of a query
                 must be in one update: inside `shard_map`, on one device. `per_device` raises if
-                they are not, outside `jit`; elsewhere, each part counts as a query.
+                they are not, outside `jit`; elsewhere, each part counts as a query, and `results`
+                gives a `CutGroupsWarning` if a query ends one update and begins another.
             weights: of queries: (Q,). With `query`, (N,), equal for all documents of a query; a
                 document of weight zero is not there. A query of different weights is invalid.
 

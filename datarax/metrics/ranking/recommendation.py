@@ -14,7 +14,7 @@ from datarax.algebra.row_merge import Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric
-from datarax.metrics.ranking.queries import Queries, ranked_queries
+from datarax.metrics.ranking.queries import Queries, cuts_with, ranked_queries
 from datarax.metrics.ranking.query_metric import RankedMean
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.rankings import Ranking, as_rank, number
@@ -22,6 +22,7 @@ from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import run_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
+from datarax.statistics.cut_groups import CutGroups
 from datarax.statistics.invalid_counts import InvalidCounts
 
 _LEAST = float(np.finfo(np.float32).tiny)
@@ -203,6 +204,7 @@ class CatalogCoverage(Metric):
 
     seen: MetricAccumulator = state()
     invalid = InvalidCounts()
+    cuts = CutGroups()
     together_by: ClassVar[str | None] = "query"
 
     def __post_init__(self) -> None:
@@ -247,9 +249,10 @@ class CatalogCoverage(Metric):
             weight = queries.weight[:, None]
         taken = ranking.counts & (ranking.rank <= as_rank(self.k)) & weight.astype(xp.bool_)
         table = at(xp.zeros(self.num_items, xp.int32))[ids].max(taken.astype(xp.int32))
-        return self.replace(
-            seen=self.seen.update(table), invalid=self.invalid.update(queries.invalid)
-        )
+        changes = {"seen": self.seen.update(table), "invalid": self.invalid.update(queries.invalid)}
+        if query is not None:
+            changes["cuts"] = cuts_with(self.cuts, preds, items, valid, query, weights)
+        return self.replace(**changes)
 
     def compute(self) -> PyTree:
         found = xp.sum(self.seen.value, dtype=xp.int32)
