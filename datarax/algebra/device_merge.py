@@ -11,7 +11,7 @@ import numpy as np
 from datarax._typing import PyTree
 from datarax._xp import lax, vmap, xp
 from datarax.algebra.pytrees import Leaf, Tree
-from datarax.algebra.replication import axes_to_merge
+from datarax.algebra.replication import axes_to_merge, gathered_once
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 
@@ -83,6 +83,7 @@ def merge_over_devices(
     States whose copies together take up to `small` bytes are gathered in one collective,
     and each device merges them. Of larger states, each device merges a part.
     """
+    states = gathered_once(states, names)
     groups: dict[tuple[str, ...], list[int]] = {}
     for i, state in enumerate(states):
         groups.setdefault(axes_to_merge(state, names), []).append(i)

@@ -4,7 +4,9 @@ With the replication check on, the type of an array says over which axes of the 
 state that does not vary over an axis is replicated: all devices along it hold the same data. If
 such a state becomes varying, for example by an update with the data of each device, only the first
 device along the axis keeps what it holds, and the others start empty. So a later `sync` counts it
-once. Where the types say nothing (`pmap`, `check_vma=False`), each device owns the state it holds.
+once. What `jax.lax.all_gather` gave is replicated too, although its type says that it varies: see
+`gathered`. Where the types say nothing (`pmap`, `check_vma=False`), each device owns the state that
+it holds.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,6 +20,7 @@ from jax.core import Tracer
 from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import as_in_program, fetched, is_near, is_traced, lax, on_host, xp
+from datarax.algebra.gathered import gathered_axes, same_axes
 from datarax.algebra.pytrees import Leaf, Tree, map_leaf_states
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 
@@ -29,6 +32,22 @@ def axes_of(tree: PyTree) -> frozenset[str]:
     return frozenset().union(*map(varying_axes, traced))
 
 
+def made_varying(state: Tree, data: PyTree) -> Tree:
+    """A state before an update with data: varying over the axes over which the data varies.
+
+    What it holds counts on the first device, as `counted_once` says. But where all devices hold
+    the same gathered data, each keeps the state, so that all of it stays equal until it is synced.
+    """
+    axes = axes_of(data)
+    if not axes:
+        return state
+    gathered = gathered_axes(data, axes)
+    state = counted_once(state, axes - gathered)
+    if not gathered:
+        return state
+    return jax.tree.map(lambda x: mark_varying(x, tuple(sorted(gathered))), state)
+
+
 def counted_once(state: Tree, axes: Iterable[str]) -> Tree:
     """A state made varying over `axes`; a leaf state that is replicated counts on one device."""
     return map_leaf_states(lambda leaves: [_on_first(leaf, axes) for leaf in leaves], state)
@@ -36,9 +55,16 @@ def counted_once(state: Tree, axes: Iterable[str]) -> Tree:
 
 def _on_first(leaf: Leaf, axes: Iterable[str]) -> Leaf:
     """A leaf state that counts on the first device only along the axes over which it is equal."""
-    missing = tuple(sorted(frozenset(axes) - axes_of(leaf)))
+    own = axes_of(leaf)
+    if own:
+        own -= gathered_axes(leaf, own.intersection(axes))
+    missing = tuple(sorted(frozenset(axes) - own))
     if not missing:
         return leaf
+    return _kept_on_first(leaf, missing)
+
+
+def _kept_on_first(leaf: Leaf, missing: tuple[str, ...]) -> Leaf:
     first = lax.axis_index(missing) == 0
 
     def kept(x: jax.Array, other: jax.Array) -> jax.Array:
@@ -46,6 +72,27 @@ def _on_first(leaf: Leaf, axes: Iterable[str]) -> Leaf:
         return mark_varying(here, missing)
 
     return jax.tree.map(kept, leaf, leaf.on_other_devices())
+
+
+def gathered_once(states: list[Leaf], names: Iterable[str]) -> list[Leaf]:
+    """Leaf states of which the devices along `names` have data of their own: see `_on_first`.
+
+    Those that hold what was gathered from all devices keep it on the first one. So do those beside
+    them that are equal on all devices, because an update did not change them.
+    """
+    of = [axes_of(leaf).intersection(names) for leaf in states]
+    if not any(of):
+        return states
+    gathered = frozenset().union(
+        *(gathered_axes(x, own) for x, own in zip(states, of, strict=True))
+    )
+    if not gathered:
+        return states
+    found = []
+    for leaf, own in zip(states, of, strict=True):
+        once = same_axes(leaf, own & gathered)
+        found.append(_kept_on_first(leaf, tuple(sorted(once))) if once else leaf)
+    return found
 
 
 def axes_to_merge(leaf: Leaf, names: Iterable[str]) -> tuple[str, ...]:
@@ -86,22 +133,19 @@ def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
     @wraps(method)
     def fold(self: _State, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _State:
         # Within the update of a metric all arrays are on the host already, or traced.
-        axes: frozenset[str] = frozenset()
         if not on_host(*args, *kwargs.values()):
             leaves = jax.tree.leaves((self, args, kwargs))
             if is_traced(leaves):
                 args, kwargs = as_in_program((args, kwargs))
-                axes = frozenset() if self.delegates else axes_of((args, kwargs))
+                self = self if self.delegates else made_varying(self, (args, kwargs))
             elif is_near(leaves):
                 self, args, kwargs = fetched((self, args, kwargs))
-            elif not self.delegates:
-                axes = axes_of((args, kwargs))
         elif self.holds_arrays or _hold_float64(*args, *kwargs.values()):
             if not on_host(self) and is_traced(self):
                 args, kwargs = as_in_program((args, kwargs))
             elif self.holds_arrays and not on_host(self):
                 self = fetched(self)
-        folded = quiet(counted_once(self, axes) if axes else self, *args, **kwargs)
+        folded = quiet(self, *args, **kwargs)
         if not isinstance(folded, type(self)):
             got = "None" if folded is None else f"an object of type {type(folded).__name__}"
             raise MetricTypeError(

@@ -147,8 +147,14 @@ def varying_axes(x: PyTree) -> frozenset[str]:
     """
     if on_host(x):
         return frozenset()
-    kind = jax.typeof(x)
-    return kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying
+    return axes_of_type(jax.typeof(x))
+
+
+def axes_of_type(kind: PyTree) -> frozenset[str]:
+    """The axes over which arrays of a type may differ."""
+    if hasattr(kind, "vma"):
+        return kind.vma
+    return kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else frozenset()
 
 
 def is_checked(name: str) -> bool:

@@ -40,7 +40,7 @@ from datarax.statistics.score_kinds import doubt
 OVERFLOWED = "sum of weights beyond the range of floats"
 """The kind of what is counted if a sum of weights has overflowed: then there is no result."""
 CUT = (
-    "rows with one id of query= (or group=) were in several updates, or on several devices, where "
+    "rows with one id of query= were in several updates, or on several devices, where "
     "each part counted by itself, so the result is wrong. Put all rows of an id in one update: end "
     "batches where an id ends, and sort by id what is split over devices. If the ids are numbered "
     "anew in each update, and their rows are in no order, nothing is wrong"

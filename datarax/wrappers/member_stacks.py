@@ -16,7 +16,7 @@ from datarax._typing import PyTree, Structure
 from datarax._update_context import ArgumentCheck, Recorder, check_values, in_update
 from datarax._xp import is_traced, lax, on_host, vmap, xp
 from datarax.algebra.pytrees import leaf_states
-from datarax.algebra.replication import axes_of, counted_once
+from datarax.algebra.replication import axes_of, counted_once, made_varying
 from datarax.algebra.stack import Stack
 from datarax.metrics.base import Metric, shares_statistic, statistic_of
 from datarax.metrics.call import Call, with_empty_rows
@@ -145,8 +145,7 @@ def folded(stack: Stack, members: Sequence[Given], change: Change) -> Stack:
     these are merged with the stack at once.
     """
     members = _padded(members)
-    if axes := axes_of([each.given for each in members]):
-        stack = counted_once(stack, axes)
+    stack = made_varying(stack, [each.given for each in members])
     together: dict[Hashable, list[int]] = {}
     for i, each in enumerate(members):
         together.setdefault(_form(each, i), []).append(i)

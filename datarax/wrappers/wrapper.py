@@ -12,7 +12,7 @@ from datarax._update_context import in_update
 from datarax.algebra.fields import field, shown_fields, state
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import map_leaf_states
-from datarax.algebra.replication import axes_of, counted_once
+from datarax.algebra.replication import made_varying
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, walk
@@ -132,8 +132,7 @@ class MultiplyingWrapper(Wrapper):
 
     def apply(self, calls: PyTree) -> Self:
         # Inside `shard_map`, all states must vary over the same axes.
-        axes = axes_of(calls)
-        return (counted_once(self, axes) if axes else self)._apply(calls)
+        return made_varying(self, calls)._apply(calls)
 
     def _apply(self, calls: PyTree) -> Self:
         """The update with these calls."""

@@ -10,9 +10,9 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import CutGroupsWarning
-from datarax.metrics import MRR, NDCG, CatalogCoverage, GroupSpread, Novelty
+from datarax.metrics import MRR, NDCG, CatalogCoverage, Novelty
 from datarax.statistics.cut_groups import CutGroups
-from tests.helpers import make_mesh, place, update
+from tests.helpers import make_mesh, place, update, x64
 
 
 def is_found(metric) -> bool:
@@ -46,6 +46,14 @@ def test_the_hash_is_that_of_all_dtypes(rng):
         np.testing.assert_array_equal(each, seen[0])
     wide = np.array([2**40 + 1, 2**40 + 1, 1])  # the low words are equal
     assert not update(update(CutGroups(), wide), wide[::-1] + 2**41).found()
+
+
+def test_with_x64():
+    with x64():
+        seen = jax.jit(CutGroups.update)(CutGroups(), np.array([1, 1, 2]))
+        assert not CutGroups().found()
+        assert not seen.found()
+        assert jax.jit(CutGroups.update)(seen, np.array([2, 3])).found()
 
 
 def test_batches_that_cut_queries_are_found_in_any_order_of_merges(rng):
@@ -96,7 +104,6 @@ def test_each_metric_of_groups_says_that_they_were_cut(rng):
         "MRR": (MRR(), rows | masks),
         "Novelty": (Novelty(k=2), popularity),
         "CatalogCoverage": (CatalogCoverage(num_items=2, k=1), items),
-        "GroupSpread": (GroupSpread(), {"values": rows["preds"], "group": rows["query"]}),
         "Interval": (datarax.Interval(NDCG()), rows),
         "Collection": (datarax.Collection({"a": NDCG(), "b": MRR()}), rows),
         "Transformed": (datarax.Transformed(NDCG()), rows),

@@ -17,7 +17,6 @@ from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.special import kl_div
 from datarax.statistics.batches import broadcast_leading, on_leading_axes, rows_weight
 from datarax.statistics.cluster_moments import ClusterMoments
-from datarax.statistics.cut_groups import CutGroups
 from datarax.statistics.invalid_counts import not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.thresholds import rounded_to
@@ -267,7 +266,6 @@ class GroupSpread(Metric):
     """The number of groups, which are numbered from 0. None if each group is in one update."""
 
     statistic: Any = state()
-    cuts = CutGroups()
 
     def __post_init__(self) -> None:
         if self.num_groups is None:
@@ -300,10 +298,7 @@ class GroupSpread(Metric):
             w = on_leading_axes(replicated(numeric(weights, "weights")), x.shape, "weights")
             weights = xp.broadcast_to(w, x.shape).reshape(-1)
         seen = self.statistic.update(x.reshape(-1, 1), ids.reshape(-1), weights=weights)
-        if self.num_groups is not None:
-            return self.replace(statistic=seen)
-        counted = None if weights is None else weights != xp.zeros((), weights.dtype)
-        return self.replace(statistic=seen, cuts=self.cuts.update(ids.reshape(-1), counted))
+        return self.replace(statistic=seen)
 
     def compute(self) -> dict[str, jax.Array]:
         sums = self.statistic.sums

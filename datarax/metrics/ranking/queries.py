@@ -161,7 +161,7 @@ def cuts_with(
     ids = integers(query, "query")
     masks = [] if valid is None else [numeric(valid, "valid").astype(xp.bool_)]
     if weights is not None:
-        masks.append(numeric(weights, "weights") != 0)
+        masks.append(numeric(weights, "weights").astype(xp.bool_))
     masks = [x for x in masks if x.shape == ids.shape]
     counted = None if not masks else reduce(xp.logical_and, masks)
     return cuts.update(ids, counted) if ids.ndim == 1 else cuts
