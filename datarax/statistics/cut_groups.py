@@ -83,7 +83,7 @@ def _hashed(ids: jax.Array) -> jax.Array:
     return _mixed(low, high)
 
 
-def _words(ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _words(ids: PyTree) -> tuple[jax.Array, jax.Array]:
     return ids.astype(xp.uint32), (ids >> 32).astype(xp.uint32)
 
 
