@@ -122,7 +122,18 @@ def _left_out(config: Configuration) -> list[str]:
         ),
         "no slices: a state too large to hold for each slice": without_slices(config),
     }
-    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
+    left_out = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
+    return [*_assumed_order(config), *left_out]
+
+
+def _assumed_order(config: Configuration) -> list[str]:
+    """Says for which classes the columns of scores are taken, if nothing says their order."""
+    if not config.assumed_order or config.names is None:
+        return []
+    return [
+        f"{', '.join(config.assumed_order)} are taken for the scores of the classes "
+        f"{', '.join(config.names)}, in this order, that of the alphabet; --classes sets it"
+    ]
 
 
 def compare(args: argparse.Namespace) -> int:

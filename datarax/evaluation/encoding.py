@@ -70,6 +70,8 @@ class Configuration:
     named: bool = False
     """True if columns hold these names instead of numbers."""
     scores: str | None = None
+    assumed_order: tuple[str, ...] = ()
+    """The columns of scores that are taken for `names`, in this order, because nothing says it."""
     slicings: tuple[Slicing, ...] = ()
     bootstrap: int = 0
     """The number of replicas of metrics without a formula for their interval."""
@@ -97,7 +99,9 @@ class Configuration:
             Slicing(**each | {"values": hashable(each["values"])}) for each in saved["slicings"]
         )
         names = hashable(saved["names"])
-        return cls(**saved | {"specs": specs, "names": names, "slicings": tuple(slicings)})
+        order = hashable(saved.get("assumed_order", ()))
+        own = {"specs": specs, "names": names, "slicings": tuple(slicings), "assumed_order": order}
+        return cls(**saved | own)
 
     @property
     def positive_class(self) -> str | None:

@@ -162,9 +162,11 @@ def planned(
     """
     plan, task, preds = _Plan(request, columns, first, scan), request.task, request.outputs("preds")
     size, names, named, scores = None, request.names, False, None
+    assumed: tuple[str, ...] = ()
     if task in ("binary", "multiclass", "multilabel"):
         scores = plan.scores(first[preds[0]])
         size, names, named = plan.classes(preds, scores)
+        assumed = plan.assumed_order(preds[0], scores, names if named else None)
     elif task == "detection":
         size, names, named = plan.labels(("target_labels", *request.outputs("labels")))
     elif task == "regression":
@@ -194,6 +196,7 @@ def planned(
         names=names,
         named=named,
         scores=scores,
+        assumed_order=assumed,
         slicings=plan.slicings(),
         weighted="weights" in columns,
         clustered=CLUSTER in columns,
@@ -285,8 +288,7 @@ class _Plan:
             found = self.found("target")
             # The names of the columns also say the order of the classes. The sorted values of the
             # target need not be in that order, so they are taken only where their number is right.
-            endings = _endings(columns)
-            names = endings if set(found) <= set(endings) else found
+            names = _classes_of(columns, found) or found
             if len(names) != width:
                 raise MetricInputError(
                     f"{self.named('target')} has {len(found)} distinct values and --preds names "
@@ -294,6 +296,17 @@ class _Plan:
                     f"--classes {_brief(found)}"
                 )
         return width, names, True
+
+    def assumed_order(
+        self, preds: str, scores: str, names: tuple[str, ...] | None
+    ) -> tuple[str, ...]:
+        """The columns of scores of named classes whose order neither they nor the user say."""
+        if self.request.task != "multiclass" or scores == "labels" or names is None:
+            return ()
+        columns = tuple(self.columns[preds])
+        if self.request.names or _classes_of(columns, names) is not None:
+            return ()
+        return columns
 
     def labels(self, outputs: Sequence[str]) -> tuple[int, tuple[str, ...] | None, bool]:
         """The same as `classes`, if only columns of labels show which classes there are."""
@@ -398,6 +411,32 @@ def _as_value(text: str, kind: type, column: str) -> Value:
         raise MetricInputError(
             f"--slice-by {column}: {text!r}; the column holds values of type {kind.__name__}"
         ) from None
+
+
+def _classes_of(columns: Sequence[str], found: Sequence[str]) -> tuple[str, ...] | None:
+    """The classes in the order of their columns of scores, if the names of these say it; or None.
+
+    The class is what differs in the names, at their ends or at their beginnings, in any case.
+
+    Args:
+        columns: the names of the columns.
+        found: the classes that occur.
+    """
+    folded = {name.casefold(): name for name in found}
+    for parts in (_endings(columns), _beginnings(columns)):
+        if set(found) <= set(parts):
+            return parts
+        same = [part.casefold() for part in parts]
+        if len(folded) == len(found) and folded.keys() <= set(same):
+            return tuple(folded.get(x, part) for x, part in zip(same, parts, strict=True))
+    return None
+
+
+def _beginnings(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns what differs in names of columns: "cat_prob", "dog_prob" gives "cat", "dog"."""
+    if not all("_" in name for name in names):
+        return tuple(names)
+    return tuple(part[::-1] for part in _endings([name[::-1] for name in names]))
 
 
 def _endings(names: Sequence[str]) -> tuple[str, ...]:

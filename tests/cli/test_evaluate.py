@@ -406,3 +406,34 @@ def test_slices_keep_their_order_where_no_value_is_good(rng, tmp_path):
     asked += ("--slice-by", "country=it,de,fr", "--metrics", "bias")
     (slicing,) = evaluated(tmp_path / "out", path, *asked)["slices"]
     assert [row["name"] for row in slicing["rows"]] == ["it", "de", "fr"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("low_score", "mid_score", "high_score"),
+        ("P_Low", "P_MID", "P_High"),
+        ("LOW", "MID", "HIGH"),
+    ],
+    ids=" ".join,
+)
+def test_the_order_of_classes_is_that_of_the_names_of_columns(names, tmp_path):
+    scores = dict(zip(names, np.eye(3) * 0.7 + 0.1, strict=True))
+    path = write(tmp_path / "a.parquet", {**scores, "label": ["low", "mid", "high"]})
+    named = ("--task", "multiclass", "--preds", ",".join(names), "--target", "label")
+    summary = evaluated(tmp_path / "out", path, *named, "--metrics", "accuracy")
+    assert (values(summary)["accuracy"], summary["notes"]) == (1.0, [])
+
+
+def test_an_order_of_classes_that_nothing_says_is_noted(tmp_path):
+    logits = {f"logit_{i}": row for i, row in enumerate(3 * np.eye(3))}
+    labels = ["entailment", "neutral", "contradiction"]
+    path = write(tmp_path / "a.parquet", {**logits, "label": labels})
+    named = ("--task", "multiclass", "--preds", "logit_*", "--target", "label", "--metrics")
+    (note,) = evaluated(tmp_path / "out", path, *named, "accuracy")["notes"]
+    assert note == (
+        "logit_0, logit_1, logit_2 are taken for the scores of the classes contradiction, "
+        "entailment, neutral, in this order, that of the alphabet; --classes sets it"
+    )
+    set_by = evaluated(tmp_path / "b", path, *named, "accuracy", "--classes", ",".join(labels))
+    assert (values(set_by)["accuracy"], set_by["notes"]) == (1.0, [])
