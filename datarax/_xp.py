@@ -11,7 +11,6 @@ scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial, partialmethod, wraps
 from importlib import import_module
 from itertools import accumulate
@@ -217,22 +216,6 @@ def read_on_host(method: Function) -> Function:
         return quiet(fetched(state), *args, **kwargs)
 
     return read  # type: ignore[return-value]
-
-
-def in_x64(function: Callable[..., R], *arrays: PyTree) -> R:
-    """`function(*arrays)` with 64-bit types, which NumPy has without x64.
-
-    The function uses no other arrays: those may be traced.
-    """
-    if on_host(*arrays):
-        return function(*arrays)
-    with jax.enable_x64(True):
-        return function(*arrays)
-
-
-def x64(*values: PyTree) -> AbstractContextManager[object]:
-    """A block with 64-bit types, which NumPy has without it."""
-    return nullcontext() if on_host(*values) else jax.enable_x64(True)
 
 
 class _Either:

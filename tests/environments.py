@@ -15,6 +15,7 @@ from typing import Any
 
 import flax.serialization
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax import lax
@@ -163,6 +164,112 @@ def traced_in_scan_and_vmap(members: Members) -> Read:
     metric, batches = members.make(), stack(members.batches)
     jax.eval_shape(scanned, metric, batches)
     jax.eval_shape(jax.vmap(fold), stack([metric] * len(members.batches)), batches)
+    return {}
+
+
+# In a function that is differentiated, where the metric is returned beside the loss.
+
+
+def differentiated(members: Members) -> Read:
+    members = members.traceable
+    return read(trained(members.make(), members.batches))
+
+
+def differentiated_per_device(members: Members) -> Read:
+    members, mesh = members.traceable, mesh_of("auto")
+    copies = datarax.per_device(members.make(), mesh, "data")
+    return {"results": trained(copies, members.on_mesh(mesh)).results()}
+
+
+def trained(metric: datarax.Metric, batches: list[Any]) -> datarax.Metric:
+    for batch in batches:
+        metric = jax.block_until_ready(train(np.float32(1), metric, batch))
+    return metric
+
+
+@jax.jit
+def train(w: Any, metric: datarax.Metric, batch: Any) -> datarax.Metric:
+    """The metric after a step that takes the gradient of `with_update`."""
+    return jax.value_and_grad(with_update, has_aux=True)(w, metric, batch)[0][1]
+
+
+def with_update(w: Any, metric: datarax.Metric, batch: Any, update: Any = fold) -> Any:
+    """A loss, and the metric updated with numbers that depend on the parameter `w`, which is 1."""
+    batch = depending_on(w, batch)
+    return loss_of(batch) + w, update(metric, batch)
+
+
+def depending_on(w: Any, batch: Any) -> Any:
+    def times_w(x: Any) -> Any:
+        return x * w.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+    return jax.tree.map(times_w, jax.tree.map(jnp.asarray, batch))
+
+
+def loss_of(batch: Any) -> Any:
+    floats = [x for x in jax.tree.leaves(batch) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return sum((jnp.sum(jnp.where(jnp.isfinite(x), x, 0)) for x in floats), jnp.float32(0))
+
+
+def scan_of_checkpoints(w: Any, metric: datarax.Metric, batches: Any) -> Any:
+    """Gradient accumulation: each step is an inner `jit` in a `jax.checkpoint` in a `scan`."""
+
+    @jax.checkpoint
+    @jax.jit
+    def each(w: Any, metric: datarax.Metric, batch: Any) -> Any:
+        return with_update(w, metric, batch)
+
+    def step(carry: Any, batch: Any) -> Any:
+        total, metric = carry
+        loss, metric = each(w, metric, batch)
+        return (total + loss, metric), None
+
+    return lax.scan(step, (jnp.float32(0), metric), batches)[0]
+
+
+def in_differentiated_scan(members: Members) -> Read:
+    members = members.traceable
+    gradient = jax.jit(jax.value_and_grad(scan_of_checkpoints, has_aux=True))
+    return read(gradient(np.float32(1), members.make(), stack(members.batches))[0][1])
+
+
+def traced_derivatives(members: Members) -> Read:
+    """Derivatives of each kind, of a loss and of the state itself, and of the second order."""
+    members = members.traceable
+    metric, batch = members.make(), members.batches[0]
+    plain = partial(with_update, metric=metric, batch=batch)
+    inner = partial(plain, update=jax.jit(fold))
+
+    def derivatives(w: Any) -> Any:
+        first = jax.value_and_grad(inner, has_aux=True)(w)[0][1]
+        second = jax.hessian(plain, has_aux=True)(w)[1]
+        return first, second, jax.jvp(inner, (w,), (w,))[0], jax.linearize(plain, w)[0]
+
+    jax.eval_shape(derivatives, jnp.float32(1))
+    accumulated = jax.value_and_grad(scan_of_checkpoints, has_aux=True)
+    jax.eval_shape(accumulated, jnp.float32(1), metric, stack(members.batches))
+    return {}
+
+
+def traced_in_shard_map(kind: str, members: Members) -> Read:
+    """The gradient is taken within `shard_map`, whose check of what varies is on."""
+    members, mesh = members.traceable, mesh_of(kind)
+    batch = members.on_mesh(mesh)[0]
+    specs = jax.tree.map(lambda x: x.sharding.spec, batch)
+
+    def local(w: Any, metric: datarax.Metric, batch: Any) -> Any:
+        (_, metric), _ = jax.value_and_grad(with_update, has_aux=True)(w, metric, batch)
+        return metric.sync("data")
+
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=(P(), P(), specs), out_specs=P())
+    jax.eval_shape(mapped, jnp.float32(1), members.make(), batch)
+    return {}
+
+
+def traced_differentiated_per_device(kind: str, members: Members) -> Read:
+    members, mesh = members.traceable, mesh_of(kind)
+    copies = datarax.per_device(members.make(), mesh, "data")
+    jax.eval_shape(train, jnp.float32(1), copies, members.on_mesh(mesh)[0])
     return {}
 
 
@@ -371,6 +478,9 @@ ENVIRONMENTS: Mapping[str, Environment] = {
     "collector": collected,
     "collector of per_device, after its block": collected_per_device,
     "nnx.jit": in_nnx_jit,
+    "differentiated": differentiated,
+    "differentiated scan of checkpoints": in_differentiated_scan,
+    "differentiated per_device": differentiated_per_device,
     "two processes": in_two_processes,
     "x64": with_x64,
     "checkpoint, 8 devices to 1": restored_elsewhere,
@@ -391,6 +501,8 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 
 OF_OPERATIONS = (
     "outside jit",
+    "traced, derivatives",
+    "traced, derivatives in shard_map, Auto",
     "jax_debug_nans",
     "global arrays, Auto",
     "set_mesh, outside jit",
@@ -404,6 +516,8 @@ The laws of programs compare `jit`, `scan`, `vmap` and `per_device` for all oper
 """
 
 OF_STATES = (
+    "differentiated scan of checkpoints",
+    "differentiated per_device",
     "set_mesh, global arrays, Auto",
     "set_mesh, per_device, Explicit",
     "collector",
@@ -418,6 +532,10 @@ OF_STATES = (
 
 OF_WRAPPERS = (
     "outside jit",
+    "differentiated",
+    "traced, derivatives",
+    "traced, derivatives in shard_map, Auto",
+    "traced, differentiated per_device, Explicit",
     "jit",
     "scan",
     "global arrays, Explicit",
@@ -443,6 +561,12 @@ these occurs where operations, states or wrappers run.
 TRACED: Mapping[str, Environment] = {
     "traced, jax.export": lowered_for_export,
     "traced, x64": traced_with_x64,
+    "traced, derivatives": traced_derivatives,
+    "traced, derivatives in shard_map, Auto": partial(traced_in_shard_map, "auto"),
+    "traced, derivatives in shard_map, Explicit": partial(traced_in_shard_map, "explicit"),
+    "traced, differentiated per_device, Explicit": partial(
+        traced_differentiated_per_device, "explicit"
+    ),
     "traced, per_device, Explicit": partial(traced_per_device, "explicit"),
     "traced, set_mesh, jit": inside_set_mesh(traced_in_jit, "auto", on_mesh=True),
     **{

@@ -26,6 +26,7 @@ LAYERS = (
     ("_xp",),
     ("_update_context",),
     ("_checks",),
+    ("_x64",),
     ("numerics", "uncertainty"),
     ("distributed",),
     ("algebra",),

@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._typing import PyTree
+from datarax._x64 import Changes, differentiable, elementary_in_x64, in_x64
 from datarax._xp import lax, on_host, xp
 from datarax.distributed.collectives import from_key, to_key, varying_axes
 from datarax.numerics.double_float import DoubleFloat, adds_wide, has_float64
@@ -116,15 +117,22 @@ def _layout(x: jax.Array) -> tuple[object, ...]:
     return jax.typeof(x).sharding, varying_axes(x)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _reduce(
     hows: tuple[How, ...], axes: tuple[int, ...], *rows: jax.Array
 ) -> tuple[jax.Array, ...]:
     """One reduction: of floats, sums are in float64, and maxima of integers in the same order."""
+    # JAX differentiates no reduction of several operands with a `lax.max`.
+    reduce, changes = (partial(each, hows, axes) for each in (_reduction, _changes))
+    return differentiable(reduce, changes, *rows)
+
+
+def _reduction(
+    hows: tuple[How, ...], axes: tuple[int, ...], *rows: jax.Array
+) -> tuple[jax.Array, ...]:
     # Otherwise XLA evaluates the reduction of a constant, such as weights of one, when it compiles:
     # that takes 20 seconds for 500,000 numbers.
     rows = lax.optimization_barrier(rows)
-    with jax.enable_x64(True):
+    with elementary_in_x64():
         operands, starts = [], []
         for how, x in zip(hows, rows, strict=True):
             is_float = xp.issubdtype(x.dtype, xp.floating)
@@ -171,20 +179,23 @@ def _bits(x: float, dtype: np.dtype) -> int:
     return int(np.asarray(x, dtype).view(f"int{8 * dtype.itemsize}"))
 
 
-@_reduce.defjvp
-def _reduce_jvp(
-    hows: tuple[How, ...], axes: tuple[int, ...], rows: PyTree, tangents: PyTree
-) -> tuple[PyTree, PyTree]:
-    # JAX differentiates no reduction of several operands with a `lax.max`.
+def _changes(
+    hows: tuple[How, ...], axes: tuple[int, ...], rows: list[jax.Array], changes: Changes
+) -> tuple[tuple[jax.Array, ...], Changes]:
+    """The `Derivative` of `_reduction`."""
     outputs = _reduce(hows, axes, *rows)
-    changes = []
-    for how, x, y, dx in zip(hows, rows, outputs, tangents, strict=True):
-        if not xp.issubdtype(x.dtype, xp.floating):
-            changes.append(np.zeros(y.shape, jax.dtypes.float0))
+    found = []
+    for how, x, y, dx in zip(hows, rows, outputs, changes, strict=True):
+        if not xp.issubdtype(y.dtype, xp.floating):
             continue
-        with jax.enable_x64(True):
-            if how == "max":
-                share = (x == lax.expand_dims(y, axes)).astype(dx.dtype)
-                dx = dx * share / xp.maximum(xp.sum(share, axes, keepdims=True), 1)
-            changes.append(xp.sum(dx.astype(y.dtype), axes))
-    return outputs, tuple(changes)
+        if dx is not None and how == "max":
+            dx = dx * in_x64(partial(_shares, axes), x, y)
+        with elementary_in_x64():
+            found.append(None if dx is None else xp.sum(dx.astype(y.dtype), axes))
+    return outputs, found
+
+
+def _shares(axes: tuple[int, ...], x: jax.Array, y: jax.Array) -> jax.Array:
+    """The share of each element in the maximum `y` of `x`: equal for several greatest ones."""
+    share = (x == lax.expand_dims(y, axes)).astype(x.dtype)
+    return share / xp.maximum(xp.sum(share, axes, keepdims=True), 1)

@@ -267,7 +267,7 @@ def _replies(how: str, arrays: list[PyTree], target: Target) -> list[Numbers]:
         columns = [DoubleFloat.of(arrays[i], xp.float32) for i in narrow]
         flat = [_flat(x) for x in columns]
         packed = concatenate(flat) if len(flat) > 1 else flat[0]
-        whole = packed.map(lambda x: target.folded(how, x))
+        whole = packed.apply(lambda x, target: target.folded(how, x), target)
         start = 0
         for i, column, rows in zip(narrow, columns, flat, strict=True):
             end = start + rows.shape[0]

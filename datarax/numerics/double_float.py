@@ -7,6 +7,7 @@ result, in units of `u**2`, with `u = 2**-24` (`2**-53` for float64 parts).
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar
 
 import jax
@@ -15,7 +16,8 @@ from jax.typing import DTypeLike
 
 from datarax._checks import default_float, x64_enabled
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import all_finite, in_x64, lax, on_host, xp
+from datarax._x64 import elementary_in_x64, in_x64
+from datarax._xp import all_finite, lax, on_host, xp
 from datarax.numerics import pairs
 
 Operator = Callable[[PyTree, PyTree], PyTree]
@@ -120,7 +122,7 @@ class DoubleFloat:
     @property
     def low(self) -> jax.Array:
         """The rest, rounded to a float; 0 if `high` is not finite."""
-        return self._parts[1] if self._parts else in_x64(split, self._number)[1]
+        return self._parts[1] if self._parts else in_x64(split, self._number, elementary=True)[1]
 
     @property
     def wide(self) -> jax.Array:
@@ -149,7 +151,7 @@ class DoubleFloat:
 
         Only for double-floats that are one array.
         """
-        with jax.enable_x64(True):
+        with elementary_in_x64():
             least = xp.float64(np.iinfo(dtype).min)
             whole = xp.where(xp.isneginf(self._number), least, self._number)
             return whole.astype(xp.int64).astype(dtype)
@@ -158,13 +160,13 @@ class DoubleFloat:
         """The result of `wide` of two arrays of float64, or of `pair` of the parts of both."""
         a = self._wide
         if isinstance(other, int | float) and a is not None:
-            return in_x64(wide, a, np.float64(other))
+            return in_x64(wide, a, np.float64(other), elementary=wide is not _quotient)
         other = self._operand(other)
         b = other._wide
         if type(a) in _HOST and type(b) in _HOST:
             return wide(a, b)
         if self._is_wide and other._is_wide:
-            return in_x64(wide, self._number, other._number)
+            return in_x64(wide, self._number, other._number, elementary=wide is not _quotient)
         return pair(tuple(self), tuple(other))
 
     def __add__(self, other: "Operand") -> "DoubleFloat":
@@ -246,30 +248,43 @@ class DoubleFloat:
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
         """Applies `function` to the number, or to both parts, whose dtypes differ.
 
-        It may move or select elements, negate or scale them by powers of two.
+        It may move or select elements, negate or scale them by powers of two. All else is for
+        `apply`: JAX could not differentiate it in an inner `jit`.
         """
         return _together(function, self)
 
     def _each(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
         """As `map`, for a function that uses no other arrays."""
-        return self._made(in_x64(function, self._number)) if self._is_wide else self.map(function)
+        if not self._is_wide:
+            return self.map(function)
+        return self._made(in_x64(function, self._number, elementary=True))
 
-    def computed(self, function: Callable[[PyTree, Operator], PyTree]) -> "DoubleFloat":
-        """`function(number, add)`: the number is an array or a pair of arrays, which `add` adds.
+    def apply(self, function: Callable[..., jax.Array], *arrays: PyTree) -> "DoubleFloat":
+        """As `map`, for a function that is not elementary; it uses no arrays but these.
+
+        Where the number is one array, it may be any function of it.
+        """
+        if not self._is_wide:
+            return self.map(lambda part: function(part, *arrays))
+        return self._made(in_x64(function, self._number, *arrays))
+
+    def computed(self, function: Callable[..., PyTree], *arrays: jax.Array) -> "DoubleFloat":
+        """`function(add, number, *arrays)`: the number is an array or a pair, which `add` adds.
 
         For loops, whose carry is then one array where it can be.
         """
         if not self._is_wide:
-            return DoubleFloat(*function(tuple(self), pairs.add))
-        with jax.enable_x64(True):
-            return self._made(function(self._number, operator.add))
+            return DoubleFloat(*function(pairs.add, tuple(self), *arrays))
+        return self._made(in_x64(partial(function, operator.add), self._number, *arrays))
 
     def evaluated(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        """`function` of the number, rounded to a float: of the nearest float where it is a pair."""
+        """`function` of the number, rounded to a float: of the nearest float where it is a pair.
+
+        It uses no other arrays.
+        """
         if not self._is_wide:
             return function(self.high)
-        with jax.enable_x64(True):
-            value = function(self._number)
+        value = in_x64(function, self._number)
         return value if on_host(value) else _cast(value, np.float32)
 
     def __getitem__(self, index: PyTree) -> "DoubleFloat":
@@ -279,7 +294,7 @@ class DoubleFloat:
         """Unpacks into `high, low`."""
         if self._parts and (self._wide is None or not on_host(self._wide)):
             return iter(self._parts)
-        return iter(in_x64(split, self._number))
+        return iter(in_x64(split, self._number, elementary=True))
 
     def reshape(self, *shape: int) -> "DoubleFloat":
         return self._each(lambda x: x.reshape(shape))
@@ -326,13 +341,14 @@ def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:
 def _cast(x: jax.Array, dtype: DTypeLike) -> jax.Array:
     if on_host(x):
         return x.astype(dtype, copy=False)
-    return in_x64(lambda x: x.astype(dtype), x)
+    return in_x64(lambda x: x.astype(dtype), x, elementary=True)
 
 
 def _joined(high: PyTree, low: PyTree) -> jax.Array:
     if on_host(high, low):
         return np.asarray(np.add(high, low, dtype=np.float64))  # type: ignore[return-value]
-    return in_x64(operator.add, _cast(high, np.float64), _cast(low, np.float64))
+    parts = _cast(high, np.float64), _cast(low, np.float64)
+    return in_x64(operator.add, *parts, elementary=True)
 
 
 def split(wide: PyTree) -> pairs.Pair:
@@ -372,5 +388,5 @@ def _together(function: Callable[..., jax.Array], *doubles: DoubleFloat) -> Doub
     numbers = [x._number for x in doubles if x._is_wide]
     if len(numbers) < len(doubles):
         return DoubleFloat(*(function(*parts) for parts in zip(*doubles, strict=True)))
-    with jax.enable_x64(True):
+    with elementary_in_x64():
         return DoubleFloat._made(function(*numbers))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from datarax._x64 import elementary_in_x64
 from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat, has_wide
 
@@ -320,7 +321,7 @@ class WideGrid(DyadicGrid):
     ) -> "WideGrid":
         if not has_wide(least.dtype):
             return cls(*DyadicGrid.of(least, greatest, bits, octaves, mirrored))
-        with jax.enable_x64(True):
+        with elementary_in_x64():
             ends = least.astype(xp.float64), greatest.astype(xp.float64)
             grid = DyadicGrid.of(*ends, bits, octaves, mirrored)
             bottom, shift, start, above = (x.astype(xp.int32) for x in grid[3:7])
@@ -341,7 +342,7 @@ class WideGrid(DyadicGrid):
         if not has_wide(self.least.dtype):
             return super().place(x.high)
         high, low = x
-        with jax.enable_x64(True):
+        with elementary_in_x64():
             return self._in_float64(ordered=False).place(
                 high.astype(xp.float64) + low.astype(xp.float64)
             )
@@ -349,13 +350,13 @@ class WideGrid(DyadicGrid):
     def ranks(self) -> jax.Array:
         if not has_wide(self.least.dtype):
             return super().ranks()
-        with jax.enable_x64(True):
+        with elementary_in_x64():
             return self._in_float64(ordered=True).ranks().astype(xp.int32)
 
     def places_on(self, other: DyadicGrid) -> jax.Array:
         if not (has_wide(self.least.dtype) and isinstance(other, WideGrid)):
             return DyadicGrid(*self).places_on(DyadicGrid(*other))
-        with jax.enable_x64(True):
+        with elementary_in_x64():
             other_wide = other._in_float64(ordered=False)
             return self._in_float64(ordered=True).places_on(other_wide)
 

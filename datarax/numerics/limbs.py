@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from datarax._checks import as_float, default_float
-from datarax._xp import all_finite, on_host, x64, xp
+from datarax._x64 import elementary_in_x64
+from datarax._xp import all_finite, on_host, xp
 from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 
@@ -42,7 +43,7 @@ def limbs_from_int(x: jax.Array, shift: int = 0) -> Limbs:
 
 def sum_integers(x: jax.Array, axes: tuple[int, ...]) -> Limbs:
     """The exact sum of integers or booleans over `axes`, modulo 2**64."""
-    with x64(x):
+    with elementary_in_x64(x):
         if x.dtype == xp.bool_ and math.prod(x.shape[a] for a in axes) < 2**31:
             return limbs_from_int(xp.sum(x, axes, dtype=xp.int32))
         return _limbs_of(xp.sum(x, axes, dtype=xp.int64))
@@ -50,20 +51,20 @@ def sum_integers(x: jax.Array, axes: tuple[int, ...]) -> Limbs:
 
 def limbs_from_double(a: DoubleFloat) -> Limbs:
     """A double-float that is an integer below 2**48 in magnitude."""
-    with x64(a.high):
+    with elementary_in_x64(a.high):
         return _limbs_of(a.high.astype(xp.int64) + a.low.astype(xp.int64))
 
 
 def sum_limbs(a: Limbs, axes: tuple[int, ...], chosen: jax.Array | bool) -> Limbs:
     """The sum over `axes` of those integers that are in the mask `chosen`, modulo 2**64."""
-    with x64(a, chosen):  # a mask on a device moves the sum there
+    with elementary_in_x64(a, chosen):  # a mask on a device moves the sum there
         whole = (a[0].astype(xp.int64) << 32) | a[1].astype(xp.int64)
         return _limbs_of(xp.sum(xp.where(chosen, whole, 0), axes))
 
 
 def sum_products(x: jax.Array, w: jax.Array, axes: tuple[int, ...]) -> Limbs:
     """The exact sum of `x * w` over `axes`, modulo 2**64: integers of up to 32 bits."""
-    with x64(x, w):
+    with elementary_in_x64(x, w):
         return _limbs_of(xp.sum(x.astype(xp.int64) * w.astype(xp.int64), axes))
 
 

@@ -83,7 +83,7 @@ def _round_to_ulp_of(top: jax.Array, x: jax.Array) -> jax.Array:
 def suffix_sums(a: DoubleFloat) -> DoubleFloat:
     """For each element along the last axis, the sum of the element and all after it."""
 
-    def summed(x: PyTree, add: Add) -> PyTree:
+    def summed(add: Add, x: PyTree) -> PyTree:
         return _suffix_sums_on_host(x) if isinstance(x, np.ndarray) else suffix_scan(x, add)
 
     return a.computed(summed)
@@ -246,7 +246,7 @@ def run_suffix_sums(x: DoubleFloat, last: jax.Array) -> DoubleFloat:
         x: the summands.
         last: which elements end a run, of the shape of `x`.
     """
-    return x.computed(lambda number, add: suffix_scan((number, last), _within_runs(add))[0])
+    return x.computed(lambda add, *number: suffix_scan(number, _within_runs(add))[0], last)
 
 
 def run_prefix_maxima(x: jax.Array, first: jax.Array) -> jax.Array:

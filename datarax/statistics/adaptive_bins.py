@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -391,7 +391,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
 
     def extremes_on(self, greatest: Parts, place: Places) -> Parts:
         """The maxima of the extremes that get the same place."""
-        return tuple(_greatest_at(place, x) for x in greatest)
+        return tuple(_greatest_at(x, *place) for x in greatest)
 
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
@@ -507,7 +507,7 @@ def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
     return xp.take_along_axis(x, xp.broadcast_to(order, (*x.shape[:-1], order.shape[-1])), -1)
 
 
-def _greatest_at(place: Places, greatest: jax.Array) -> jax.Array:
+def _greatest_at(greatest: jax.Array, *place: jax.Array) -> jax.Array:
     """The maxima of the extremes (..., size, slots) that get the same place."""
     return at(xp.full_like(greatest, -xp.inf))[..., *place].max(greatest)
 
@@ -556,6 +556,7 @@ class WideBins(AdaptiveBins):
                 least, greatest = (DoubleFloat(high, part) for part in outward(rest))
         infinity = xp.asarray(xp.inf, x.dtype)
         (high, low), (other, up) = least, greatest
+        high, other = map(lax.stop_gradient, (high, other))
         below = xp.where(low < 0, xp.nextafter(high, -infinity), high)
         above = xp.where(up > 0, xp.nextafter(other, infinity), other)
         return Binned(least, least, greatest, (below, above))
@@ -570,10 +571,11 @@ class WideBins(AdaptiveBins):
             # not their parts.
             both = concatenate([table.reshape(size), values.reshape(places.size)])
 
-            def folded(number: jax.Array) -> jax.Array:
+            def folded(number: jax.Array, places: jax.Array) -> jax.Array:
                 return at(number[:size])[places].max(number[size:], mode="drop")
 
-            return extreme.with_parts({"parts": tuple(both.map(folded).reshape(*table.shape))})
+            found = both.apply(folded, places).reshape(*table.shape)
+            return extreme.with_parts({"parts": tuple(found)})
 
         return {
             "negated": updated(self.negated, -x.least),
@@ -581,7 +583,7 @@ class WideBins(AdaptiveBins):
         }
 
     def extremes_on(self, greatest: Parts, place: Places) -> Parts:
-        high, low = DoubleFloat(*greatest).map(partial(_greatest_at, place))
+        high, low = DoubleFloat(*greatest).apply(_greatest_at, *place)
         return high, xp.where(xp.isfinite(high), low, xp.zeros((), low.dtype))
 
     def contents(self) -> Contents:

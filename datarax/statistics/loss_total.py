@@ -1,7 +1,6 @@
 """The table of losses; `LossTotal`: the sum of a loss, and its divisor."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
@@ -11,7 +10,8 @@ import numpy as np
 from datarax._checks import as_float, numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import by_blocks, lax, on_host, replaced, x64, xp
+from datarax._x64 import elementary_in_x64, in_x64
+from datarax._xp import by_blocks, lax, on_host, replaced, xp
 from datarax.algebra.one_pass import Term, reduced
 from datarax.numerics.double_float import DoubleFloat, adds_wide, is_one
 from datarax.numerics.limbs import (
@@ -293,10 +293,10 @@ class LossTotal(CountsInvalid, kw_only=False):
             given: tuple[jax.Array, ...] = p, t
             if not on_host(p, t):  # in the program, before 64-bit types are enabled
                 given, convert = convert(p, t), _as_given
-            with x64(p, t, w) if degree else nullcontext():
-                value, scale = self._losses(row.value, convert, counts, *given)
+            losses = partial(self._losses, row.value, convert)
+            value, scale = in_x64(losses, counts, *given) if degree else losses(counts, *given)
             if isinstance(value, tuple) and adds and (degree or row.fits_float64(parameter)):
-                with x64(*value):
+                with elementary_in_x64(*value):
                     value = times_power_of_two(value[0].astype(xp.float64), value[1])
             if isinstance(value, tuple):
                 sums = self._plus_total(self._total(value, w), scale, w)

@@ -10,7 +10,8 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import in_x64, lax, on_host, xp
+from datarax._x64 import in_x64
+from datarax._xp import lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold
@@ -135,7 +136,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
 
         `second` is a correction of the mean, on the host.
         """
-        spread = (powers[0] / weight).map(xp.sqrt) if powers else DoubleFloat.of(0, np.float32)
+        spread = (powers[0] / weight).apply(xp.sqrt) if powers else DoubleFloat.of(0, np.float32)
         greatest = where(weight.high > 0, mean.map(xp.abs) + spread, DoubleFloat.of(0, np.float32))
         unit, weight_unit = (
             unit_in_float32(x.wide, digits) for x, digits in ((greatest, DIGITS), (weight, 0))
@@ -145,7 +146,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
             DoubleFloat.of(power_of_two(-each, np.float32)) for each in (unit, weight_unit)
         )
         scaled = [
-            power * weights * values.map(lambda x, k=k: lax.integer_pow(x, k))
+            power * weights * values.apply(lambda x, k=k: lax.integer_pow(x, k))
             for k, power in enumerate(powers, 2)
         ]
         units = unit, weight_unit
@@ -584,7 +585,7 @@ def about_mean(
 def unit_in_float32(greatest: jax.Array, digits: int) -> jax.Array:
     """`unit_exponent` of numbers in float64, of a unit that is a normal float32."""
     info = xp.finfo(np.float32)
-    unit = in_x64(exponent_of, greatest) - xp.int32(digits)
+    unit = in_x64(exponent_of, greatest, elementary=True) - xp.int32(digits)
     return xp.clip(unit, xp.int32(info.minexp), -xp.int32(info.minexp))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from datarax._checks import default_float, is_integer, x64_enabled
 from datarax._typing import Array, PyTree
+from datarax._x64 import elementary_in_x64
 from datarax._xp import all_finite, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
@@ -128,7 +129,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def _plus_wide(self, *totals: DoubleFloat | jax.Array) -> Self:
         """These sums with others added, in float64, which holds each sum of float32."""
-        with jax.enable_x64(True):
+        with elementary_in_x64():
             return self._plus_float64(
                 xp.stack(
                     [x.wide if isinstance(x, DoubleFloat) else x.astype(np.float64) for x in totals]
@@ -137,7 +138,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def _plus_float64(self, total: jax.Array) -> Self:
         parts = self.scaled
-        with jax.enable_x64(True):
+        with elementary_in_x64():
             usable = xp.isfinite(total) & (total != 0)
             special = xp.where(total == 0, xp.int32(NOTHING), xp.int32(INFINITE))
             exponent = xp.where(usable, exponent_of(total), special)

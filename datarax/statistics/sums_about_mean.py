@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from datarax._typing import PyTree
-from datarax._xp import BLOCK, in_x64, lax, xp
+from datarax._x64 import in_x64
+from datarax._xp import BLOCK, lax, xp
 from datarax.algebra.one_pass import Fold, Term, reduced
 from datarax.numerics.double_float import DoubleFloat, where
 
@@ -213,7 +214,8 @@ _LEAST_SQUARE = 2.0**-900
 def _again(x: jax.Array | DoubleFloat) -> jax.Array | DoubleFloat:
     """The same values for a second pass: XLA would make an array of what both passes use."""
     if isinstance(x, DoubleFloat):
-        return DoubleFloat.of_float64(in_x64(lax.optimization_barrier, x.wide))
+        wide = in_x64(lax.optimization_barrier, x.wide, elementary=True)
+        return DoubleFloat.of_float64(wide)
     return lax.optimization_barrier(x)
 
 

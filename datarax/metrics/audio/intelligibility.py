@@ -51,13 +51,10 @@ def envelopes(preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array
         joined = first + xp.pad(second[:-1], [(1, 0), (0, 0)])
         again = xp.concatenate([joined[:-1], joined[1:]], -1) * window[None, :]
         # As products: a Fourier transform of sharded signals would gather them.
-        parts = xp.einsum(
-            "ft,tbc->bfc", again, xp.asarray(_waves(), again.dtype), precision=_HIGHEST
-        )
-        power = xp.sum(xp.square(parts), -1)
-        return xp.sqrt(
-            xp.einsum("kb,bf->kf", xp.asarray(_bands(), power.dtype), power, precision=_HIGHEST)
-        )
+        waves, bands = (xp.asarray(each, again.dtype) for each in (_waves(), _bands()))
+        parts = lax.dot(again, waves.reshape(waves.shape[0], -1), precision=_HIGHEST)
+        power = xp.sum(xp.square(parts.reshape(-1, *waves.shape[1:])), -1)
+        return xp.sqrt(lax.dot(bands, power.T, precision=_HIGHEST))
 
     return amplitudes(y), amplitudes(x), count - 1
 

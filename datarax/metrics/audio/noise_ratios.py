@@ -4,11 +4,12 @@ import math
 from typing import Self
 
 import jax
+import numpy as np
 
 from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import at, lax, xp
+from datarax._xp import lax, xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.audio.signal_metric import SignalMetric
 from datarax.numerics.scaling import one_where_zero
@@ -239,7 +240,9 @@ class SDR(SignalMetric):
         column, padded = correlated(target), xp.pad(preds, (0, taps - 1))
         # Rounded, the matrix of a smooth target may not be positive definite: so its diagonal is
         # raised a little. Each solution for the residual takes back most of what that changes.
-        raised = at(column)[0].multiply(1 + 256 * float(xp.finfo(column.dtype).eps))
+        scale = np.ones(taps, column.dtype)
+        scale[0] += 256 * float(xp.finfo(column.dtype).eps)
+        raised = column * scale
         coefficients, filtered, rest = xp.zeros_like(column), xp.zeros_like(padded), padded
         for _ in range(_SOLUTIONS[column.dtype.itemsize]):
             coefficients = coefficients + solve_toeplitz(raised, correlated(rest))

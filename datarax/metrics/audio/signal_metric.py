@@ -8,6 +8,7 @@ import jax
 from datarax._checks import as_float, default_float, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._x64 import in_x64
 from datarax._xp import on_host, xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore
@@ -25,9 +26,12 @@ def in_float64(function: Callable[..., PyTree], *arrays: jax.Array) -> PyTree:
     dtype = default_float()
     if on_host(*arrays) or not has_float64():
         return function(*map(as_float, arrays))
-    with jax.enable_x64(True):
+
+    def rounded(*arrays: jax.Array) -> PyTree:
         value = function(*(x.astype(xp.float64) for x in arrays))
         return jax.tree.map(lambda x: x.astype(dtype) if x.dtype == xp.float64 else x, value)
+
+    return in_x64(rounded, *arrays)
 
 
 class SignalMetric(MeanScore):

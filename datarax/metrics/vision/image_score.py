@@ -98,7 +98,7 @@ class ImageScore(ImageMean):
     def image_scores(self, *images: jax.Array) -> jax.Array:
         # Double-floats keep the digits of large integers and of float64.
         both = stack([as_double(x) for x in images])
-        return both.evaluated(lambda x: self.scores(x[0], x[1]))
+        return both.evaluated(lambda x: self.scores(*xp.unstack(x)))
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         """The scores (N,) of images of one float dtype."""
@@ -123,7 +123,7 @@ class RangedScore(ImageScore):
         # Divided first, so that constants such as `k1` of SSIM are in units of the range.
         unit = self.data_range or self._range_of({x.dtype for x in images})
         both = stack([as_double(x) for x in images])
-        return both.evaluated(lambda x: self.scores(x[0] / unit, x[1] / unit))
+        return both.evaluated(lambda x: self.scores(*(image / unit for image in xp.unstack(x))))
 
     def _range_of(self, dtypes: set[np.dtype]) -> float:
         if dtypes == {xp.dtype("uint8")} or dtypes == {xp.dtype("uint16")}:
