@@ -14,7 +14,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from datarax._checks import refuse_wide
 from datarax._errors import MetricInputError, NotAddressableError
@@ -117,7 +117,28 @@ def _put(like: jax.Array, x: PyTree) -> jax.Array:
 def sharded(x: PyTree, sharding: jax.sharding.Sharding) -> jax.Array:
     """An array of the host, equal on all processes, with this sharding; nothing is compiled."""
     x = np.asarray(x)
-    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index], dtype=x.dtype)
+    return _from_shards(x.shape, x.dtype, sharding, lambda index: x[index])
+
+
+def _from_shards(
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    sharding: jax.sharding.Sharding,
+    shard: Callable[[tuple[slice, ...]], np.ndarray],
+) -> jax.Array:
+    """The array whose shard at each index is `shard(index)`.
+
+    Its transfers are explicit, so `jax.transfer_guard("disallow")` allows them: those of
+    `jax.make_array_from_callback` are not.
+    """
+    places = sharding.addressable_devices_indices_map(shape)
+    kind = sharding.memory_kind
+    parts = [
+        jax.device_put(shard(index), SingleDeviceSharding(device, memory_kind=kind))
+        for device, index in places.items()
+    ]
+    dtype = jax.dtypes.canonicalize_dtype(dtype)  # of a process without shards
+    return jax.make_array_from_single_device_arrays(shape, sharding, parts, dtype=dtype)
 
 
 def full_spec(mesh: Mesh, ndim: int, names: tuple[str, ...] = ()) -> PartitionSpec:
@@ -198,10 +219,8 @@ def is_same_everywhere(data: Iterable[bytes], devices: Sequence[PyTree]) -> bool
         sha.update(part)
     own = np.frombuffer(sha.digest(), np.uint32)
     mesh = Mesh(np.array(devices), ("all",))
-    rows = jax.make_array_from_callback(
-        (len(devices), own.size),
-        NamedSharding(mesh, PartitionSpec("all")),
-        lambda index: np.broadcast_to(own, (len(devices), own.size))[index],
+    rows = sharded(
+        np.broadcast_to(own, (len(devices), own.size)), NamedSharding(mesh, PartitionSpec("all"))
     )
     return bool(_rows_are_equal(rows, mesh))
 
@@ -279,7 +298,8 @@ def global_batch(
     # The leading axis is cut into `blocks` equal blocks. Several devices may hold the same block
     # (along other axes of the mesh), so the distinct blocks of this process are counted.
     spans = sharding.addressable_devices_indices_map((blocks,)).values()
-    local = len({span[0].indices(blocks)[0] for span in spans if span is not None})
+    held = sorted({span[0].indices(blocks)[0] for span in spans if span is not None})
+    local = len(held)
     if size > total or total % local:
         raise MetricInputError(
             f"global_batch: got {size} examples for rows={total} and {local} devices of this "
@@ -289,7 +309,12 @@ def global_batch(
     def placed(x: np.ndarray) -> jax.Array:
         padded = np.zeros((total, *x.shape[1:]), x.dtype)
         padded[:size] = x
-        shape = (total * (blocks // local), *x.shape[1:])
-        return jax.make_array_from_process_local_data(sharding, padded, shape)
+        length = total // local  # of a block
+
+        def shard(index: tuple[slice, ...]) -> np.ndarray:
+            start = length * held.index(index[0].indices(length * blocks)[0] // length)
+            return padded[start : start + length]
+
+        return _from_shards((length * blocks, *x.shape[1:]), x.dtype, sharding, shard)
 
     return jax.tree.map(placed, arrays), placed(np.ones(size, np.bool_))
