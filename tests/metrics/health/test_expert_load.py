@@ -197,7 +197,7 @@ def test_layer_and_num_layers_go_together():
         ExpertLoad(3, num_layers=2).update(ids)
     with pytest.raises(datarax.MetricInputError, match="layer= is given"):
         ExpertLoad(3).update(ids, layer=0)
-    with pytest.raises(datarax.MetricTypeError, match="layer has dtype float32"):
+    with pytest.raises(datarax.MetricTypeError, match="layer has dtype float64"):
         ExpertLoad(3, num_layers=2).update(ids, layer=1.0)
     with pytest.raises(datarax.MetricInputError, match="layer of shape"):
         ExpertLoad(3, num_layers=2).update(ids, layer=jnp.zeros(2, jnp.int32))

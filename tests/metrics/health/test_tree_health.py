@@ -315,7 +315,7 @@ def test_misuse_is_refused(rng):
     metric = TreeHealth(like=tree)
     with pytest.raises(MetricInputError, match="at least one of params, grads, updates"):
         metric.update()
-    with pytest.raises(MetricTypeError, match="step has dtype float32"):
+    with pytest.raises(MetricTypeError, match="step has dtype float64"):
         metric.update(tree, step=1.0)
     with pytest.raises(MetricInputError, match="one integer"):
         metric.update(tree, step=jnp.arange(2))
