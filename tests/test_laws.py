@@ -111,12 +111,23 @@ def assert_values(
 
 def empty_of(name: str) -> dict[str, Any]:
     """What the collection of a group gives where there is no data."""
-    of_case = {case.id: case.empty for case in GROUPS[name]}
     values = jax.eval_shape(subject.read, BUNDLES[name])[0]
+    of_case = {case.id: of_nothing(case, value_of(case, values)) for case in GROUPS[name]}
     return {
-        key: jax.tree.map(lambda _, key=key: of_case[key.partition("/")[0]], value)
-        for key, value in values.items()
+        key: of_case[case][output] if output else of_case[case]
+        for key in values
+        for case, _, output in [key.partition("/")]
     }
+
+
+def of_nothing(case: Case, value: Any) -> Any:
+    """What a case gives where there is no data, in the structure of its value."""
+    if isinstance(case.empty, Mapping):
+        return {
+            name: jax.tree.map(lambda _, name=name: case.empty.get(name, np.nan), x)
+            for name, x in value.items()
+        }
+    return jax.tree.map(lambda _: case.empty, value)
 
 
 def check_laws(name: str, group: list[Case], bundle: datarax.Metric, rng: Any, **how: Any) -> None:
@@ -267,8 +278,11 @@ def test_no_example_and_one(name, rng):
     none, one, batch = (inputs.draw(rng, size) for size in (0, inputs.least, BATCH))
     nothing = subject.read(folded(name, [none]))[0]
     for case in GROUPS[name]:
-        for leaf in jax.tree.leaves(value_of(case, nothing)):
-            np.testing.assert_array_equal(leaf, np.full(leaf.shape, case.empty), case.id)
+        value = value_of(case, nothing)
+        for leaf, empty in zip(
+            *map(jax.tree.leaves, (value, of_nothing(case, value))), strict=True
+        ):
+            np.testing.assert_array_equal(leaf, np.full(leaf.shape, empty), case.id)
     assert_agrees(name, folded(name, [one]), [one], "of one")
     assert_agrees(name, folded(name, [batch, none]), [batch], "and none")
 

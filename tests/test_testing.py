@@ -209,6 +209,60 @@ def test_a_broken_law_is_named(cls, rng):
     assert str(caught.value).splitlines()[0] == f"{cls.__name__} breaks a law: {law}"
 
 
+class PickedScore(Ratio):
+    """The mean score of the label; a padded score counts where its label is one."""
+
+    def update(self, scores, labels, *, weights=None):
+        w = jnp.ones(labels.shape) if weights is None else weights
+        picked = jnp.where(jax.nn.one_hot(labels, 3) > 0, self.kept(scores), 0.0).sum(1)
+        return self.replace(total=self.total.update(w * picked), weight=self.weight.update(w))
+
+    def kept(self, scores):
+        return scores
+
+
+class PickedFinite(PickedScore):
+    def kept(self, scores):
+        return jnp.where(jnp.isnan(scores), 0.0, scores)
+
+
+class PickedSmall(PickedScore):
+    def kept(self, scores):
+        return jnp.nan_to_num(scores, posinf=0.0, neginf=0.0) * 1e4
+
+
+class LeaksLabels(Ratio):
+    """Padding counts if it has a label."""
+
+    def update(self, scores, labels, *, weights=None):
+        w = jnp.ones(labels.shape) if weights is None else weights
+        scores = jnp.where((w > 0)[:, None], scores, 0.0)
+        weight = jnp.where(labels == 2, jnp.maximum(w, 1.0), w)
+        return self.replace(
+            total=self.total.update(w * scores.sum(1)), weight=self.weight.update(weight)
+        )
+
+
+@pytest.mark.parametrize(
+    ("cls", "what"),
+    {
+        PickedScore: "NaN",
+        PickedFinite: "infinity",
+        PickedSmall: "a large number",
+        LeaksLabels: "values of other rows",
+    }.items(),
+)
+def test_padding_is_spoilt_in_one_argument_alone(cls, what, rng):
+    """All at once, a label out of range would hide what the scores hold."""
+    labels = [np.array([0, 1, 0, 1, 0, 1, 2, 0]) for _ in range(3)]
+    batches = [
+        {"scores": rng.uniform(1, 2, (8, 3)).astype(np.float32), "labels": each} for each in labels
+    ]
+    with pytest.raises(AssertionError, match=rf"weight zero.*\n.*with {what} in rows") as caught:
+        check_metric(cls(), batches, ulps=64)
+    assert "whatever it holds" in str(caught.value).splitlines()[0]
+
+
 def test_every_law_is_broken_by_some_metric():
     unbroken = [law for law in LAWS if not any(part in law for part in BROKEN.values())]
     # Whatever breaks this one changes its type, and so breaks the first.

@@ -50,8 +50,9 @@ def check_metric(
     - The result does not depend on the order of the examples, on how they are split into batches,
       or on how they are sharded over devices.
     - If `update` takes `weights`: an integer weight is the same as repeating the example (unless
-      the class sets `weights_repeat = False`), and an example of weight zero does not count, even
-      if it holds NaN.
+      the class sets `weights_repeat = False`), and an example of weight zero does not count,
+      whatever it holds: NaN, an infinity, a large number, or the values of another row, in one
+      argument or in all.
     - The state keeps its shapes and dtypes, is traced once, may be donated, and can be the carry of
       `lax.scan` and `lax.while_loop`.
     - The metric works with `vmap`, `shard_map`, `per_device`, `state_dict()`, copies and pickles.
@@ -346,16 +347,45 @@ def _repetition(s: Subject) -> None:
 def _absence(s: Subject) -> None:
     if s.takes_weights:
         weights, _ = s.repeats()
-
-        def spoilt(x: np.ndarray) -> np.ndarray:
-            if x.dtype == np.bool_:
-                return x  # each of its values is valid
-            is_float = jnp.issubdtype(x.dtype, jnp.floating)
-            absent = (weights == 0).reshape(-1, *[1] * (x.ndim - 1))
-            return np.where(absent, x.dtype.type(np.nan if is_float else jnp.iinfo(x.dtype).min), x)
-
         weighted = s.fold(s.weighted(weights, s.calls))
-        s.same(s.fold(s.weighted(weights, on_host(spoilt, s.calls))), weighted)
+        leaves, structure = jax.tree.flatten(s.calls)
+        each = len(leaves) // len(s.calls)
+        # Each argument alone, as one that is spoilt may hide another: `one_hot` of a label that is
+        # out of range is 0. And all at once, as padding may be.
+        for places, kinds in [*(({i}, _GARBAGE) for i in range(each)), (set(range(each)), ["NaN"])]:
+            for kind in kinds:
+                spoilt = [
+                    _GARBAGE[kind](x, weights == 0) if i % each in places else x
+                    for i, x in enumerate(leaves)
+                ]
+                given = structure.unflatten(spoilt)
+                try:
+                    s.same(s.fold(s.weighted(weights, given)), weighted)
+                except Unequal as error:
+                    raise Unequal(f"with {kind} in rows of weight zero: {error}") from None
+
+
+def _filled(x: np.ndarray, absent: np.ndarray, of_floats: float, of_integers: str) -> np.ndarray:
+    """An array with an extreme value in some rows; booleans stay."""
+    if x.dtype == np.bool_:
+        return x
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        value = of_floats if not np.isfinite(of_floats) else float(jnp.finfo(x.dtype).max) / 2
+    else:
+        value = getattr(jnp.iinfo(x.dtype), of_integers)
+    rows = absent.reshape(-1, *[1] * (x.ndim - 1))
+    return np.where(rows, np.asarray(value).astype(x.dtype), x)
+
+
+_GARBAGE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "NaN": partial(_filled, of_floats=math.nan, of_integers="min"),
+    "infinity": partial(_filled, of_floats=math.inf, of_integers="max"),
+    "a large number": partial(_filled, of_floats=1.0, of_integers="max"),
+    "values of other rows": lambda x, absent: np.where(
+        absent.reshape(-1, *[1] * (x.ndim - 1)), np.roll(x, 1, 0), x
+    ),
+}
+"""What padding may hold, by its name in errors."""
 
 
 @_law(

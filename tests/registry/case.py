@@ -86,7 +86,7 @@ class Case:
         state_atol: how far apart two numbers of its state may be, where they may cancel.
         exact: its state holds whole numbers where weights are none or a mask, so that it is the
             same bit for bit however the examples are spread.
-        empty: the value of no data.
+        empty: the value of no data; or, of outputs whose value is not NaN, by name.
         together: the name of a group of cases of one kind of inputs that are checked in one
             collection, though they share no statistic, so that one program updates them.
         laws: whether the laws are checked. Not of a metric that differs from one of which they are

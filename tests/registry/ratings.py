@@ -122,7 +122,7 @@ def bradley_terry(w: np.ndarray, **inputs: np.ndarray) -> dict[str, np.ndarray]:
         "std_error": error,
         "lower": rating - Z95 * error,
         "upper": rating + Z95 * error,
-        "wins": wins if wins.any() else np.full_like(wins, np.nan),
+        "wins": wins,
     }
 
 
@@ -162,6 +162,7 @@ CASES = [
         # The root of the oracle, where the ratings cancel.
         atol=lambda w, **inputs: 1e-6,
         exact=True,
+        empty={"wins": 0},
     ),
     Case(
         "conformal_threshold",

@@ -202,8 +202,9 @@ class SDR(SignalMetric):
     Of signals that are sharded over devices, XLA gathers what an FFT takes, unless each device has
     an update of its own: use `per_device`.
 
-    A prediction that is a filtered target has a ratio of some 200 dB, or an infinite one. A target
-    that is silent (all zero) has no ratio: it is invalid. No data gives NaN.
+    The ratio of a prediction that is a filtered target shows how it is rounded: some 310 dB if the
+    two are equal, some 150 dB if it was filtered in float32; it may be infinite. A target that is
+    silent (all zero) has no ratio: it is invalid. No data gives NaN.
 
     As `mir_eval.separation.bss_eval_sources` of one source. E. Vincent, R. Gribonval and C. Fevotte
     (2006), Performance measurement in blind audio source separation,

@@ -104,7 +104,7 @@ class BradleyTerry(Metric):
     group in which each beats each other one, directly or along a chain, get ratings, and the mean
     over this group is 0; of groups of equal size it is the one with the lowest id. Others are NaN,
     and reading the result outside `jit` warns and names them (`PrecisionWarning`). No data gives
-    NaN.
+    NaN, and zeros for "wins".
 
     A game of weight 2 counts as two games. The state has `2 K**2` counts, which are exact; the
     ratings are found by Newton's method when the result is read, in float64 where there is one.
@@ -167,15 +167,15 @@ class BradleyTerry(Metric):
         return self.replace(statistic=seen)
 
     def wins(self) -> DoubleFloat:
-        """Games the row has won against the column, with half of the ties; NaN without games."""
+        """Games the row has won against the column, with half of the ties; zeros without games."""
         table = self.statistic.table.double
         ties = table[1]
-        wins = table[0] + (ties + ties.map(xp.transpose)) * 0.5
-        return wins.map(lambda x: nan_where(~(wins.reshape(-1).sum().high > 0), x))
+        return table[0] + (ties + ties.map(xp.transpose)) * 0.5
 
     def compute(self) -> dict[str, PyTree]:
         wins = self.wins()
-        rating, error = wins.evaluated(_fitted)
+        no_games = ~(wins.reshape(-1).sum().high > 0)
+        rating, error = wins.map(lambda x: nan_where(no_games, x)).evaluated(_fitted)
         half = NormalDist().inv_cdf((1 + self.confidence) / 2) * error
         return {
             "rating": rating,

@@ -7,6 +7,7 @@ import numpy as np
 
 from datarax._optional import optional
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.language.text_metric import TextMetric, TextRatio
 from datarax.metrics.language.text_tokens import spoken_words
 from datarax.numerics.double_float import DoubleFloat
@@ -94,8 +95,8 @@ class MER(TextRatio):
 class WIP(TextMetric):
     """Word information preserved, from 0 to 1: the product of precision and recall of words.
 
-    As `jiwer.wip`. It needs the extra `text`. No data, and texts or references without words, give
-    NaN. A. C. Morris and others (2004), https://doi.org/10.21437/Interspeech.2004-668.
+    As `jiwer.wip`. It needs the extra `text`. Texts without words give 0. No data, and references
+    without words, give NaN. A. C. Morris and others (2004), https://doi.org/10.21437/Interspeech.2004-668.
 
     Raises:
         ImportError: rapidfuzz, which aligns the words, is not installed.
@@ -119,7 +120,9 @@ class WIP(TextMetric):
     def preserved(self) -> DoubleFloat:
         """The product of recall and precision, from the sums of the numbers."""
         words, reference_words, hits = (self.sum(column) for column in range(3))
-        return (hits / reference_words) * (hits / words)
+        # Texts without words preserve nothing: their precision is 0, and not 0 / 0.
+        least = xp.where(words.high > 0, 0, 1).astype(words.high.dtype)
+        return (hits / reference_words) * (hits / (words + least))
 
     def compute(self) -> PyTree:
         return self.preserved.to_float()
@@ -128,8 +131,8 @@ class WIP(TextMetric):
 class WIL(WIP):
     """Word information lost, from 0 to 1: one minus `WIP`.
 
-    As `jiwer.wil`. It needs the extra `text`. No data, and texts or references without words, give
-    NaN. A. C. Morris and others (2004), https://doi.org/10.21437/Interspeech.2004-668.
+    As `jiwer.wil`. It needs the extra `text`. Texts without words give 1. No data, and references
+    without words, give NaN. A. C. Morris and others (2004), https://doi.org/10.21437/Interspeech.2004-668.
 
     Raises:
         ImportError: rapidfuzz, which aligns the words, is not installed.

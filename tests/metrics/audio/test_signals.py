@@ -79,6 +79,7 @@ def test_limits_of_the_ratios(rng):
         return [float(m.compute()) for m in update_all(metrics, preds, target)]
 
     assert values(target)[:3] == [np.inf] * 3
+    assert 290 < values(target)[3] < 330
     assert values(-3 * target)[1:3] == [np.inf] * 2
     assert min(values(-3 * target)[1:]) > 200
     silent = values(0 * target)

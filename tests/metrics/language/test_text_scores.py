@@ -200,6 +200,10 @@ def test_nothing_and_empty_texts():
     assert metrics.TokenF1().update(["the"], [""]).results() == 1
     assert metrics.WER().update([""], ["a b"]).results() == 1
     assert np.isnan(metrics.WER().update([""], [""]).results())
+    for name, value in {"WIP": 0, "WIL": 1}.items():  # of a model that answers nothing, as jiwer
+        metric = getattr(metrics, name)()
+        assert metric.update(["", ""], ["a b", "c"]).results() == value
+        assert np.isnan(metric.update([""], [""]).results())
 
 
 def test_more_distinct_words_than_there_are_characters():
