@@ -133,4 +133,4 @@ def _changes_in_x64(
 
 
 def _is_inexact(x: jax.Array) -> bool:
-    return bool(jax.dtypes.issubdtype(x.dtype, np.inexact))
+    return bool(jax.numpy.issubdtype(x.dtype, np.inexact))

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from datarax.metrics import ConfusionMatrix
+import datarax
+from datarax import MetricInputError
+from datarax.metrics import ConfusionMatrix, Mean
 from tests.helpers import make_mesh, place
 from tests.registry import (
     BATCH,
@@ -104,3 +106,20 @@ def test_two_updates_of_a_table_that_is_on_no_mesh(wrap, rng):
     want = np.zeros((3, 3))
     np.add.at(want, (target, preds), 2)
     np.testing.assert_array_equal(got.compute(), want)
+
+
+@pytest.mark.parametrize("per_device", [False, True])
+def test_an_array_that_is_not_added_up_yet_is_refused_by_name(per_device):
+    mesh = make_mesh("explicit", {"data": 8})
+    metric = datarax.per_device(Mean(), mesh, "data") if per_device else Mean()
+
+    @jax.jit
+    def update(metric, x, w):
+        parts = jnp.matmul(x, w, out_sharding=P(None, None, unreduced={"data"}))
+        return metric.update(parts), metric.update(values=jax.sharding.reshard(parts, P()))
+
+    with jax.set_mesh(mesh):
+        x = jax.device_put(np.ones((8, 16), np.float32), P(None, "data"))
+        w = jax.device_put(np.ones((16, 2), np.float32), P("data", None))
+        with pytest.raises(MetricInputError, match=r"update: \w+ is unreduced .* data: each"):
+            update(metric, x, w)

@@ -122,7 +122,7 @@ def _reduce(
 ) -> tuple[jax.Array, ...]:
     """One reduction: of floats, sums are in float64, and maxima of integers in the same order."""
     # JAX differentiates no reduction of several operands with a `lax.max`.
-    reduce, changes = (partial(each, hows, axes) for each in (_reduction, _changes))
+    reduce, changes = partial(_reduction, hows, axes), partial(_changes, hows, axes)
     return differentiable(reduce, changes, *rows)
 
 

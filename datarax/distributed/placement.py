@@ -131,7 +131,7 @@ def _from_shards(
     Its transfers are explicit, so `jax.transfer_guard("disallow")` allows them: those of
     `jax.make_array_from_callback` are not.
     """
-    places = sharding.addressable_devices_indices_map(shape)
+    places: PyTree = sharding.addressable_devices_indices_map(shape)
     kind = sharding.memory_kind
     parts = [
         jax.device_put(shard(index), SingleDeviceSharding(device, memory_kind=kind))
@@ -139,6 +139,14 @@ def _from_shards(
     ]
     dtype = jax.dtypes.canonicalize_dtype(dtype)  # of a process without shards
     return jax.make_array_from_single_device_arrays(shape, sharding, parts, dtype=dtype)
+
+
+def unreduced_axes(x: object) -> tuple[str, ...]:
+    """The `Explicit` axes over which an array is a sum that is not added up yet."""
+    if not isinstance(x, jax.Array):
+        return ()
+    spec = getattr(jax.typeof(x).sharding, "spec", None)
+    return tuple(sorted(getattr(spec, "unreduced", ()) or ()))
 
 
 def full_spec(mesh: Mesh, ndim: int, names: tuple[str, ...] = ()) -> PartitionSpec:

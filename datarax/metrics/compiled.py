@@ -15,7 +15,7 @@ from datarax._xp import fetched, is_in_program, is_near, is_traced, xp
 from datarax.algebra.held_arrays import require_arrays
 from datarax.algebra.replication import folding
 from datarax.algebra.state import refuse_leading_axes, walk
-from datarax.distributed.placement import device_sets, outside_mesh
+from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
 from datarax.metrics.call import is_numbers
 from datarax.metrics.routing import naming
 
@@ -66,6 +66,7 @@ def compiled(update: Update) -> Update:
 
     def run(self: PyTree, *args: object, **kwargs: object) -> PyTree:
         require_arrays(self)
+        _refuse_unreduced(self, args, kwargs)
         if type(self).owns_mesh:
             return outside_mesh(update)(self, *args, **kwargs)
         state = jax.tree.leaves(self)
@@ -169,6 +170,30 @@ def _refuse_two_meshes(metric: PyTree, args: Args, kwargs: Kwargs) -> None:
 def _program(update: Update, metric: PyTree, arguments: PyTree) -> _Program:
     # Of the metric, the structure is enough, because it has the configuration.
     return _Program(update, metric.unflatten([None] * metric.num_leaves), arguments)
+
+
+def _refuse_unreduced(metric: PyTree, args: Args, kwargs: Kwargs) -> None:
+    """Raises if an argument is a sum over devices that is not added up yet.
+
+    Raises:
+        MetricInputError: says how to add it up.
+    """
+    for path, x in jax.tree_util.tree_leaves_with_path((args, kwargs)):
+        if axes := unreduced_axes(x):
+            place: PyTree = path[1]
+            names = [
+                name
+                for name, parameter in metric.update_signature().parameters.items()
+                if parameter.kind is not parameter.VAR_POSITIONAL
+            ]
+            name = (
+                place.key if hasattr(place, "key") else dict(enumerate(names)).get(place.idx, "x")
+            )
+            raise MetricInputError(
+                f"{type(metric).__name__}.update: {name} is unreduced over the mesh axes "
+                f"{', '.join(axes)}: each device holds a part of a sum. Add the parts up first, "
+                f"with jax.sharding.reshard({name}, jax.P())"
+            )
 
 
 def _with_arrays(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
