@@ -173,21 +173,42 @@ def fetched(tree: PyTree) -> PyTree:
     return structure.unflatten(leaves)
 
 
-def as_in_program(tree: PyTree) -> PyTree:
-    """A pytree with the floats of NumPy in the dtypes that they have beside traced arrays.
+def as_in_program(tree: PyTree, *, staged: bool = True) -> PyTree:
+    """A pytree with the arrays and numbers of NumPy and Python as they are beside traced arrays.
 
-    A program has no float64, unless x64 is enabled: `jax.numpy` rounds them, but not within a block
-    of `x64`.
+    They become JAX arrays, in the dtypes that a program has: no float64, unless x64 is enabled.
+    Integers that these do not hold stay as they are, so that checks of arguments name them.
+
+    Args:
+        tree: the pytree.
+        staged: False to make no JAX arrays, but only round the floats of NumPy: `jax.numpy` rounds
+            them too, but not within a block of `x64`.
     """
-
-    dtype = jax.dtypes.canonicalize_dtype(np.float64)
 
     def rounded(x: PyTree) -> PyTree:
         is_wide = isinstance(x, np.ndarray | np.floating) and x.dtype == np.float64
-        return x.astype(dtype) if is_wide else x
+        return x.astype(jax.dtypes.canonicalize_dtype(np.float64)) if is_wide else x
+
+    def array(x: PyTree) -> PyTree:
+        if not is_constant(x):
+            return x
+        given = np.asarray(x)
+        narrow = given.astype(jax.dtypes.canonicalize_dtype(given.dtype))
+        if given.dtype.kind in "iu" and not (narrow == given).all():
+            return x
+        return jax.numpy.asarray(narrow)
 
     with np.errstate(over="ignore"):
-        return jax.tree.map(rounded, tree)
+        return jax.tree.map(array if staged else rounded, tree)
+
+
+def is_constant(x: object) -> bool:
+    """True for a number, and for an array of NumPy, of a dtype that JAX has."""
+    if not isinstance(x, np.ndarray | np.generic):
+        return isinstance(x, bool | int | float) and abs(x) < 2**63
+    number = x.dtype == np.bool_ or jax.numpy.issubdtype(x.dtype, np.number)
+    is_masked = isinstance(x, np.ma.MaskedArray)
+    return number and not is_masked and x.dtype.isnative and x.dtype.itemsize <= 8
 
 
 def is_near(values: Iterable[object]) -> bool:

@@ -11,15 +11,24 @@ it holds.
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
-from datarax._errors import MetricTypeError
+from datarax._errors import NEEDS_VALUES, MetricTypeError
 from datarax._typing import PyTree
-from datarax._xp import as_in_program, fetched, is_near, is_traced, lax, on_host, xp
+from datarax._xp import (
+    as_in_program,
+    fetched,
+    is_constant,
+    is_near,
+    is_traced,
+    lax,
+    on_host,
+    xp,
+)
 from datarax.algebra.gathered import gathered_axes, same_axes
 from datarax.algebra.pytrees import Leaf, Tree, map_leaf_states
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
@@ -113,45 +122,53 @@ _Arguments = ParamSpec("_Arguments")
 _Fold = Callable[Concatenate[_State, _Arguments], _State]
 
 
-def _hold_float64(*arguments: object) -> bool:
-    for x in arguments:  # noqa: SIM110 - `any` takes twice as long, and each update asks
-        if type(x) is np.ndarray and x.dtype == np.float64:
-            return True
-    return False
-
-
 def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
     """Wraps a method that folds data into a state, such as `update`.
 
-    Inside `shard_map`, the state first becomes varying over the axes over which the data vary.
+    If one array of the state or of the arguments is traced, all become JAX arrays: so no part of
+    the method runs on the host. A method that then needs the values of a constant, such as a shape,
+    gets it as it is. Inside `shard_map`, the state first becomes varying over the axes over which
+    the data vary.
 
     Raises:
         MetricTypeError: the method does not return a state of the class.
     """
-    quiet = np.errstate(all="ignore")(method)
+    quiet: Any = np.errstate(all="ignore")(method)
+
+    def in_program(self: _State, given: PyTree, staged: bool) -> _State:
+        self = as_in_program(self) if staged else self
+        args, kwargs = as_in_program(given, staged=staged)
+        self = self if self.delegates else made_varying(self, given)
+        return quiet(self, *args, **kwargs)
+
+    def folded(self: _State, args: Any, kwargs: Any) -> _State:
+        # Within the update of a metric all arrays are on the host already, or traced.
+        of_host = on_host(*args, *kwargs.values())
+        if of_host and on_host(self):
+            return quiet(self, *args, **kwargs)
+        leaves, given = jax.tree.leaves((self, args, kwargs)), (args, kwargs)
+        if is_traced(leaves):
+            if not any(map(is_constant, leaves)):
+                return in_program(self, given, staged=False)
+            try:
+                return in_program(self, given, staged=True)
+            except (*NEEDS_VALUES, TypeError, IndexError):  # `x[:n]` of a traced n is the latter
+                return in_program(self, given, staged=False)
+        if not of_host and is_near(leaves):
+            self, args, kwargs = fetched((self, args, kwargs))
+        elif of_host and self.holds_arrays:
+            self = fetched(self)
+        return quiet(self, *args, **kwargs)
 
     @wraps(method)
     def fold(self: _State, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _State:
-        # Within the update of a metric all arrays are on the host already, or traced.
-        if not on_host(*args, *kwargs.values()):
-            leaves = jax.tree.leaves((self, args, kwargs))
-            if is_traced(leaves):
-                args, kwargs = as_in_program((args, kwargs))
-                self = self if self.delegates else made_varying(self, (args, kwargs))
-            elif is_near(leaves):
-                self, args, kwargs = fetched((self, args, kwargs))
-        elif self.holds_arrays or _hold_float64(*args, *kwargs.values()):
-            if not on_host(self) and is_traced(self):
-                args, kwargs = as_in_program((args, kwargs))
-            elif self.holds_arrays and not on_host(self):
-                self = fetched(self)
-        folded = quiet(self, *args, **kwargs)
-        if not isinstance(folded, type(self)):
-            got = "None" if folded is None else f"an object of type {type(folded).__name__}"
+        new = folded(self, args, kwargs)
+        if not isinstance(new, type(self)):
+            got = "None" if new is None else f"an object of type {type(new).__name__}"
             raise MetricTypeError(
                 f"{type(self).__name__}.{method.__name__} returned {got}; expected the updated "
                 f"{type(self).__name__}. A state is immutable: write `return self.replace(...)`"
             )
-        return folded
+        return new
 
     return fold

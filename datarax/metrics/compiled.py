@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import refuse_wide, x64_enabled
-from datarax._errors import DataraxError, MetricInputError, TracedValueError
+from datarax._errors import NEEDS_VALUES, DataraxError, MetricInputError
 from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
 from datarax._xp import fetched, is_in_program, is_near, is_traced, xp
@@ -18,15 +18,6 @@ from datarax.algebra.state import refuse_leading_axes, walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
 from datarax.metrics.call import is_numbers
 from datarax.metrics.routing import naming
-
-# What a program raises when it is traced if it needs the values of its arguments.
-_NEEDS_VALUES = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-    TracedValueError,
-)
 
 Update = Callable[..., PyTree]
 Leaves = list[PyTree]
@@ -39,7 +30,7 @@ _ARRAYS = {np.ndarray, np.float32, np.float64, bool, int, float, type(None)}
 def compiled(update: Update) -> Update:
     """Wraps the `update` of a metric: it runs where the state and the arguments are.
 
-    - Within a traced function, as it is written, on `jax.numpy`.
+    - Within a traced function, as it is written, on `jax.numpy`: also what is a constant there.
     - On arrays of NumPy, of Python or of one CPU device, as it is written, in NumPy: nothing is
       compiled.
     - With an array on an accelerator or on several devices, as one compiled program. If an argument
@@ -126,7 +117,7 @@ class _Program:
             return self.update(metric, *args, **kwargs)
         try:
             result = self.program(metric, leaves)
-        except _NEEDS_VALUES:
+        except NEEDS_VALUES:
             self.as_written = True
             return self.update(metric, *args, **kwargs)
         except ValueError as error:

@@ -11,7 +11,7 @@ from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import in_update
-from datarax._xp import at, lax, on_host, vmap, xp
+from datarax._xp import as_in_program, at, is_traced, lax, on_host, vmap, xp
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import leaf_states, map_leaf_states
 from datarax.algebra.replication import axes_of, counted_once
@@ -229,6 +229,8 @@ def kept_apart(empty: PyTree, call: Call, rows: int) -> PyTree:
     """
     call = with_all_rows(call, rows)
     before = counted_once(_in_rows(empty, rows), axes_of(call))
+    if is_traced(call):  # the update makes these of its constants: then no array is the same
+        before = as_in_program(before)
     updated = before.apply(call)
     for old, new in zip(leaf_states(before), leaf_states(updated), strict=True):
         if new.num_rows != rows and not _same(old, new):

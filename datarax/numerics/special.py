@@ -266,9 +266,9 @@ def tweedie_deviance(
 
     `2 (t**(2 - k) / ((1 - k) (2 - k)) - t p**(1 - k) / (1 - k) + p**(2 - k) / (2 - k))` with k the
     power; for k of 1 and 2, the limit. `p` must be positive unless the power is 0; `t` must not be
-    negative if the power is at least 1, and must be positive if it is at least 2. Within 64 ulp, or
-    `20 / |power - 1|` ulp if that is more, also if `p` and `t` are nearly equal. `e` is `p - t`,
-    which may be known more exactly than both.
+    negative if the power is at least 1, and must be positive if it is at least 2. Within 64 ulp,
+    also if `p` and `t` are nearly equal, or the power is near 1 or 2. `e` is `p - t`, which may be
+    known more exactly than both.
 
     The deviance is `part * 2**exponent` of the two arrays that are returned, floats and int32: at
     most scales of `p` and `t` it leaves the range of floats. `p` broadcasts to the shape of `t`.
@@ -319,6 +319,10 @@ def tweedie_deviance(
     above = ratio - one  # r - 1
     if power == 2:
         terms = above - log * one
+    elif 1 < power < 1.5:
+        # (r (r**b - 1) / b - (r - 1)) / a with b = a - 1, in which nothing is divided by 1 - power.
+        b = 1 - power
+        terms = (ratio * (xp.expm1(b * log) / b) - above) / a
     else:
         close = xp.expm1(xp.where(is_far, 0, a * log)) * one
         far = scale[-1] / scale[0] * power_of_two(grown - unit, m.dtype) - one

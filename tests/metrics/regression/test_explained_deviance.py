@@ -1,11 +1,14 @@
 """`D2Tweedie` and `D2Pinball`: offsets, bounds, constant targets, configuration."""
 
+from decimal import Decimal, localcontext
+
+import jax
 import numpy as np
 import pytest
 import sklearn.metrics
 
-from datarax import MetricInputError
-from datarax.metrics import D2Pinball, D2Tweedie, R2Score
+from datarax import Collection, MetricInputError
+from datarax.metrics import D2Pinball, D2Tweedie, R2Score, TweedieDeviance
 from datarax.testing import assert_within_ulps
 from tests.helpers import update
 
@@ -34,6 +37,45 @@ def test_the_deviance_from_the_mean_at_an_offset(rng, power, offset):
         target.astype(float), preds.astype(float), power=power, sample_weight=w
     )
     assert float(got) == pytest.approx(want, abs=1e-5 * (1 - want))
+
+
+def mean_deviance(target, preds, power):
+    """The definition in 60 digits, which is enough where its terms nearly cancel."""
+    with localcontext(prec=60):
+        k, total = Decimal(float(power)), Decimal(0)
+        for t, p in zip(map(Decimal, target.tolist()), map(Decimal, preds.tolist()), strict=True):
+            if k == 1:
+                total += t * (t / p).ln() - t + p
+            elif k == 2:
+                total += (p / t).ln() + t / p - 1
+            else:
+                of_target = t ** (2 - k) / ((1 - k) * (2 - k))
+                total += of_target - t * p ** (1 - k) / (1 - k) + p ** (2 - k) / (2 - k)
+        return 2 * total / len(target)
+
+
+def test_powers_near_those_of_a_limit(rng):
+    near = [0, *(10.0**-k for k in (2, 4, 6, 7, 8, 10, 12, 15))]
+    powers = [-3, *(-x for x in near), *(1 + x for x in near), 1.5 - 1e-7, 1.5]
+    powers += [*(2 - x for x in near), *(2 + x for x in near), 3.5]
+    target, preds = rng.gamma(2, 1, (2, 24)).astype(np.float32) + np.float32(0.1)
+    preds[:4] = target[:4] * np.float32(1.001)
+    target[4:6], preds[6:8] = target[4:6] * 1e5, preds[6:8] * 1e-5
+    means = np.full(len(target), target.astype(np.float64).mean())
+    metric = Collection(
+        {f"deviance {k!r}": TweedieDeviance(k) for k in powers}
+        | {f"d2 {k!r}": D2Tweedie(k) for k in powers if k == 0 or k >= 1}
+    )
+    host = metric.update(preds=preds, target=target).results()
+    device = jax.jit(lambda m, p, t: m.update(preds=p, target=t))(metric, preds, target).results()
+    for power in powers:
+        left = mean_deviance(target, preds, power)
+        want = {f"deviance {power!r}": float(left)}
+        if f"d2 {power!r}" in host:
+            want[f"d2 {power!r}"] = float(1 - left / mean_deviance(target, means, power))
+        for name, value in want.items():
+            assert host[name] == pytest.approx(value, rel=1e-12), name
+            assert device[name] == pytest.approx(value, rel=4e-6, abs=4e-6), name
 
 
 def test_power_0_is_r2(rng):
