@@ -145,3 +145,14 @@ def check(what, value, bounds, due, excused):
     # Numbers below the least normal float32 count as 0.
     apart = np.abs(value - due) > 1e-6 * np.abs(due) + 2.0**-126
     assert not np.any(apart), (what, value, due)
+
+
+def test_the_last_value_and_extremes_keep_two_floats():
+    times = 1_700_000_000 + np.array([3.2, 1.7, 2.6])
+    seen = datarax.Collection(
+        {"last": datarax.metrics.LastValue(), "ends": datarax.metrics.MinMax()}
+    )
+    seen = seen.reset().merge(seen.update(values=times[:2]).update(values=times[2:]))
+    found = seen.load_state_dict(seen.state_dict()).results()
+    for name, due in (("last", times[2]), ("ends/max", times[0]), ("ends/min", times[1])):
+        np.testing.assert_allclose(found[name], due, rtol=2.0**-47)

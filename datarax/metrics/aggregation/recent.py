@@ -16,6 +16,7 @@ from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.call import with_number
 from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.pairs import less
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
@@ -37,32 +38,35 @@ class Newest(ElementwiseState):
     """The value of the greatest step; if that step has several values, the greatest of them."""
 
     step: jax.Array = state()
-    value: jax.Array = state()
+    value: Parts = state()
+    """A double-float, of which float32 has the first part alone."""
 
     def empty(self) -> dict[str, PyTree]:
-        return {"step": _none("int32"), "value": _none(default_float())}
+        dtype = np.dtype(default_float())
+        return {"step": _none("int32"), "value": (_none(dtype), zeros((), dtype.name))}
 
     def of(self, x: jax.Array, step: jax.Array, counts: jax.Array) -> Self:
         """The newest value of a batch, among those that count."""
         newest = xp.max(step, initial=_FIRST, where=counts)
         # -0.0 becomes 0.0, because the maximum of both may be either of them.
         x = xp.where(x == 0, 0, x)
-        last = xp.max(x, initial=-xp.inf, where=counts & (step == newest))
-        return self.with_parts({"step": newest, "value": last})
+        last = DoubleFloat.of(xp.max(x, initial=-xp.inf, where=counts & (step == newest)))
+        return self.with_parts({"step": newest, "value": tuple(last)})
+
+    @property
+    def double(self) -> DoubleFloat:
+        """The value, -inf if there is none."""
+        return DoubleFloat(*map(xp.asarray, self.value))
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
 
     def combine(self, other: Self) -> Self:
-        a, b = self, other
+        a, b = self.value, other.value
         # Of equal steps the greater value, so that the order of merges does not matter.
-        greater = xp.where(a.step < b.step, b.value, xp.maximum(a.value, b.value))
-        return self.with_parts(
-            {
-                "step": xp.maximum(a.step, b.step),
-                "value": xp.where(a.step > b.step, a.value, greater),
-            }
-        )
+        is_other = (self.step < other.step) | ((self.step == other.step) & less(a, b))
+        value = tuple(xp.where(is_other, y, x) for x, y in zip(a, b, strict=True))
+        return self.with_parts({"step": xp.maximum(self.step, other.step), "value": value})
 
 
 class DecayedSums(ElementwiseState, kw_only=False):
@@ -153,7 +157,7 @@ class LastStep(CountsInvalid):
         """Folds in `values` of any shape; `step` and `weights` broadcast on their leading axes."""
         if step is None:
             return self.after(self.next).update(values, self.next, weights=weights)
-        x = numeric(values, "values").astype(default_float())
+        x = as_float(numeric(values, "values"))
         step, known = numbered_steps(step, x)
         w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
         counts = xp.broadcast_to(w.astype(xp.bool_), x.shape)
@@ -167,7 +171,7 @@ class LastStep(CountsInvalid):
     @property
     def value(self) -> jax.Array:
         """The last value; NaN where there is no data."""
-        last = xp.asarray(self.newest.value)  # -inf without data
+        last = self.newest.double.to_float()  # -inf without data
         return nan_where(~xp.isfinite(last), last)
 
 
