@@ -297,6 +297,30 @@ def per_device(kind: str, members: Members) -> Read:
     return {"compute": copies.sync().compute(), "results": copies.results()}
 
 
+def gathered(members: Members) -> Read:
+    """Inside `shard_map`, each device gathers the rows of all and updates with all of them."""
+    members, mesh = members.traceable, mesh_of("auto")
+
+    def spec(x: Any) -> P:
+        return P("data") if np.ndim(x) and len(x) % 8 == 0 else P()
+
+    def all_rows(metric: datarax.Metric, batches: list[Any]) -> datarax.Metric:
+        for batch, specs in zip(batches, splits, strict=True):
+            whole = jax.tree.map(
+                lambda x, s: lax.all_gather(x, "data", tiled=True) if s else x, batch, specs
+            )
+            metric = fold(metric, whole)
+        return metric.sync("data")
+
+    metric = members.make()
+    for batches in (members.batches[:1], members.batches[1:]):
+        splits = jax.tree.map(lambda x: bool(spec(x)), batches)
+        specs = P(), jax.tree.map(spec, batches)
+        mapped = jax.jit(jax.shard_map(all_rows, mesh=mesh, in_specs=specs, out_specs=P()))
+        metric = jax.block_until_ready(mapped(metric, batches))
+    return read(metric)
+
+
 def collected(members: Members) -> Read:
     """Two windows, of which the first is empty, read while the collector is bound."""
     members = members.traceable
@@ -475,6 +499,7 @@ ENVIRONMENTS: Mapping[str, Environment] = {
     "global arrays, Explicit": partial(sharded, "explicit"),
     "per_device, Auto": partial(per_device, "auto"),
     "per_device, Explicit": partial(per_device, "explicit"),
+    "shard_map, gathered rows": gathered,
     "collector": collected,
     "collector of per_device, after its block": collected_per_device,
     "nnx.jit": in_nnx_jit,
@@ -520,6 +545,7 @@ OF_STATES = (
     "differentiated per_device",
     "set_mesh, global arrays, Auto",
     "set_mesh, per_device, Explicit",
+    "shard_map, gathered rows",
     "collector",
     "nnx.jit",
     "two processes",
@@ -540,6 +566,7 @@ OF_WRAPPERS = (
     "scan",
     "global arrays, Explicit",
     "per_device, Auto",
+    "shard_map, gathered rows",
     "collector",
     "collector of per_device, after its block",
     "x64",
