@@ -566,7 +566,6 @@ OF_WRAPPERS = (
     "scan",
     "global arrays, Explicit",
     "per_device, Auto",
-    "shard_map, gathered rows",
     "collector",
     "collector of per_device, after its block",
     "x64",
