@@ -62,7 +62,7 @@ from datarax.evaluation.partial_state import Folding, Merging, packed
 from datarax.evaluation.planning import Files, planned
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import Outputs
-from datarax.evaluation.tasks import imported
+from datarax.evaluation.tasks import imported, left_out_of_texts
 from datarax.wrappers.clusters import CLUSTER
 
 SECONDS_BETWEEN_SAVES = 2.0  # at least
@@ -123,7 +123,16 @@ def _left_out(config: Configuration) -> list[str]:
         "no slices: a state too large to hold for each slice": without_slices(config),
     }
     left_out = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
-    return [*_assumed_order(config), *left_out]
+    return [*_assumed_order(config), *_normalized(config), *left_out]
+
+
+def _normalized(config: Configuration) -> Iterator[str]:
+    """Says what does not count where texts are compared."""
+    for spec in config.specs:
+        if left_out := left_out_of_texts(spec):
+            yield (
+                f"{spec.name}: equal without {left_out}; normalize=False compares texts as they are"
+            )
 
 
 def _assumed_order(config: Configuration) -> list[str]:

@@ -206,8 +206,19 @@ def described(spec: Spec) -> str:
         return "The mean over the classes of the fraction of their examples that are predicted."
     if cls is catalogue.Accuracy and "top_k" in options:
         return f"The fraction of examples whose class is among the {options['top_k']} best scores."
+    if issubclass(cls, catalogue.TextExactMatch):
+        left_out = left_out_of_texts(spec)
+        return f"The fraction of texts that equal a reference{left_out and ', without '}{left_out}."
     text = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
     return text.replace("`", "").replace(" (multilabel: of labels)", "")
+
+
+def left_out_of_texts(spec: Spec) -> str:
+    """What the metric leaves out before it compares texts, in words; "" if nothing."""
+    cls = class_of(spec.metric)
+    if not issubclass(cls, catalogue.TextExactMatch):
+        return ""
+    return cls(**dict(spec.options)).left_out()
 
 
 def better(spec: Spec) -> str | None:

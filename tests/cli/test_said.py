@@ -1,13 +1,14 @@
 """What the commands say of choices that they make themselves."""
 
 import io
+import json
 
 import numpy as np
 from rich.console import Console
 
 from datarax.cli import console_tables
 from datarax.evaluation.html_report import render
-from tests.cli.evaluations import evaluated, write
+from tests.cli.evaluations import command, evaluated, write
 
 STRINGS = ("--task", "binary", "--preds", "score", "--target", "label", "--metrics", "recall")
 
@@ -36,6 +37,33 @@ def test_the_positive_class_of_strings_is_said(tmp_path):
     summary = evaluated(tmp_path / "numbers", numbers, *STRINGS)
     assert summary["positive_class"] is None
     assert "positive class" not in printed(summary).lower() + render(summary).lower()
+
+
+def test_what_exact_match_leaves_out_is_said(tmp_path):
+    """In the table, the report and `metrics.json`; also where two models are compared."""
+    path = tmp_path / "a.csv"
+    path.write_text("p,t\nThe cat!,cat\na,b\n")
+    task = ("--task", "text", "--preds", "p", "--target", "t", "--metrics")
+    for metric, words in {
+        "text_exact_match": "case, white space, articles, and punctuation at the ends",
+        "text_exact_match(normalize='squad')": "case, white space, articles, and all punctuation",
+        "text_exact_match(normalize=False)": None,
+    }.items():
+        for argv in (("evaluate", path), ("compare", path, path)):
+            assert command(*argv, *task, metric, "--output", tmp_path / "out") == 0
+            summary = json.loads((tmp_path / "out" / "metrics.json").read_text())
+            (row,) = summary["metrics"]
+            notes = [note for note in summary["notes"] if "normalize=False" in note]
+            if words is None:
+                assert row["description"] == "The fraction of texts that equal a reference."
+                assert notes == []
+                continue
+            assert row["description"].endswith(f" equal a reference, without {words}.")
+            (note,) = notes
+            assert f": equal without {words}; " in note
+            if argv[0] == "evaluate":
+                assert words in " ".join(printed(summary, 200).split())
+                assert words in render(summary, [])
 
 
 def test_metrics_that_do_not_fit_a_table_of_slices_are_named():

@@ -10,7 +10,7 @@ from datarax.metrics.language.text_tokens import squad_words, written_words
 
 
 class TextExactMatch(TextMean):
-    """The fraction of texts that are equal to one of their references.
+    """The fraction of texts that equal one of their references, after they are normalized.
 
     By default case, white space, the articles a, an and the before another word, and punctuation at
     the ends of the text do not count. Everything else does: signs, decimal points and symbols, so
@@ -37,6 +37,10 @@ class TextExactMatch(TextMean):
     """What does not count. True: case, white space, articles, and punctuation at the ends. "squad":
     what the script of SQuAD leaves out. False: nothing, texts must be equal as they are."""
 
+    def left_out(self) -> str:
+        """What does not count, in words; "" if everything does."""
+        return _LEFT_OUT[self.normalize]
+
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         normal = _NORMAL[self.normalize]
         equal = [
@@ -47,6 +51,11 @@ class TextExactMatch(TextMean):
 
 
 _NORMAL = {True: written_words, "squad": squad_words, False: str}
+_LEFT_OUT = {
+    True: "case, white space, articles, and punctuation at the ends",
+    "squad": "case, white space, articles, and all punctuation",
+    False: "",
+}
 
 
 class TokenF1(TextMean):
