@@ -12,6 +12,7 @@ import numpy as np
 from datarax._checks import (
     as_float,
     checked_confidence,
+    is_integer,
     positive_int,
     python_int,
 )
@@ -24,9 +25,11 @@ from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.metrics.base import Metric
 from datarax.metrics.call import is_call, taken_from
-from datarax.metrics.reading import Reading, flat_items, is_wide
+from datarax.metrics.reading import Reading, Undefined, flat_items, is_wide
 from datarax.metrics.row_updates import counted_rows, rows_of
+from datarax.numerics.exact import Exact
 from datarax.numerics.hashing import mixed
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.row_sample import INDEX, row_keys
 from datarax.wrappers.collection import Collection
@@ -38,6 +41,10 @@ from datarax.wrappers.wrapper import (
 )
 
 _STEPS = 1 << 16
+_EQUAL = (
+    "all replicas have the same value (all predictions are right, for example), so resampling "
+    "gives no interval"
+)
 
 
 def poisson_counts(keys: jax.Array, replicas: int, seed: int) -> jax.Array:
@@ -115,16 +122,18 @@ class Resampled(WithArgument):
         self.stack = Stack.of(metric, self.replicas)
         self.seen = MetricAccumulator(0)
 
-    def spread(self, value: PyTree, replicas: PyTree) -> dict[str, PyTree]:
+    def spread(self, value: PyTree, replicas: PyTree, like: PyTree = None) -> dict[str, PyTree]:
         """By name, the ends of the interval and the standard error of a value, from its replicas.
 
-        The extremes of a collection are left out.
+        The extremes of a collection are left out. The ends are NaN where all replicas are equal,
+        but for counts: `like`, if given, is a value that shows which numbers are.
         """
+        like = value if like is None else like
         left_out = extremes_of(self.metric)
         if left_out:
-            value, replicas = (
+            value, replicas, like = (
                 {name: x for name, x in each.items() if name not in left_out}
-                for each in (value, replicas)
+                for each in (value, replicas, like)
             )
 
         def of_each(f: Callable[[jax.Array, jax.Array], jax.Array]) -> PyTree:
@@ -133,11 +142,29 @@ class Resampled(WithArgument):
             )
 
         tail = (1 - self.confidence) / 2
-        return {
-            "lower": of_each(lambda one, x: _quantile(x, tail, one)),
-            "upper": of_each(lambda one, x: _quantile(x, 1 - tail, one)),
-            "std_error": of_each(_deviation),
-        }
+
+        deviation = of_each(_deviation)
+        # A count may well be the same in all replicas, such as that of unknown slices.
+        equal = jax.tree.map(
+            lambda one, x: (x == 0) & (not _is_count(one)), like, deviation, is_leaf=is_wide
+        )
+
+        def end(q: float) -> PyTree:
+            found = of_each(lambda one, x: _quantile(x, q, one))
+            return jax.tree.map(nan_where, equal, found)
+
+        return {"lower": end(tail), "upper": end(1 - tail), "std_error": deviation}
+
+    def without_spread(self, spread: dict[str, PyTree]) -> Undefined:
+        """Marks that all replicas of a value are equal."""
+        none = jax.tree.map(
+            lambda end, error: xp.any(xp.isnan(end) & (error == 0)),
+            spread["lower"],
+            spread["std_error"],
+        )
+        equal: PyTree = jax.tree.leaves(none)
+        where: PyTree = xp.stack(equal).any() if equal else np.zeros((), np.bool_)
+        return Undefined(where, _EQUAL)
 
     def resampled(self, calls: PyTree) -> tuple[PyTree, Target, MetricAccumulator]:
         """The calls without index, how often each row counts in each replica, and the rows seen."""
@@ -178,7 +205,8 @@ class Bootstrap(Resampled):
     - `std_error`: the standard deviation of the values of the replicas.
 
     Each has the structure of the metric's value. Replicas in which the value is undefined do not
-    count. Without data, and where the value is NaN, all are NaN.
+    count. Without data, and where the value is NaN, all are NaN. Where all replicas are equal, the
+    ends are NaN, with a warning: no replica shows what other data would give.
 
     An extreme (`Max`, `MaxError`, and any metric whose whole state is merged by maximum or minimum)
     has no valid interval by resampling, because no replica can go beyond the data: it is refused.
@@ -233,6 +261,8 @@ class Bootstrap(Resampled):
             value={"value": whole.value, **spread},
             bounds=prefixed([("value", whole.bounds)]),
             flat=False,
+            undefined=whole.undefined
+            | {"": (self.without_spread(spread), *whole.undefined.get("", ()))},
         )
 
 
@@ -255,6 +285,11 @@ def _all_extreme(metric: Metric) -> bool:
     if isinstance(metric, Collection):
         return all(map(_all_extreme, metric.values()))
     return metric.is_extreme
+
+
+def _is_count(x: PyTree) -> bool:
+    """True if a value is of whole numbers by its type."""
+    return x.is_integer if isinstance(x, Exact) else not is_wide(x) and is_integer(xp.asarray(x))
 
 
 def as_floats(x: PyTree) -> jax.Array:

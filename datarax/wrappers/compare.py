@@ -36,7 +36,7 @@ from datarax.wrappers.ratios import (
     hold_float64,
     scaled_ratio,
     terms_of_rows,
-    tested,
+    verdict_on,
 )
 from datarax.wrappers.wrapper import (
     each_updated,
@@ -275,15 +275,16 @@ class Compare(Pairs, Resampled):
         if self.method == "formula":
             found, none, why = self._tested(_difference(a.value, b.value))
             reading = self.reading_with({"a": a.value, "b": b.value, **found}, a, b)
-            return replace(reading, undefined=reading.undefined | {"": Undefined(none, why)})
+            return replace(reading, undefined=reading.undefined | {"": (Undefined(none, why),)})
         # The interval is that of the differences, not the difference of two intervals.
         replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
         difference = _differences(a.value, b.value)
         apart = _differences(*replicas)
-        spread = self.spread(difference, apart)
+        spread = self.spread(difference, apart, a.value)
         ends = {name: spread[name] for name in ("lower", "upper")}
         value = {"a": a.value, "b": b.value, "difference": difference, **ends}
-        return self.reading_with(value, a, b)
+        reading = self.reading_with(value, a, b)
+        return replace(reading, undefined=reading.undefined | {"": (self.without_spread(spread),)})
 
     def _tested(self, difference: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, str]:
         """The difference with its interval and p-value; where there is no interval, and why."""
@@ -297,7 +298,7 @@ class Compare(Pairs, Resampled):
         else:
             ratios = scaled_ratio(self.metric), scaled_ratio(self.other)
             differences = self.paired.differences(*ratios)
-            found = tested(difference, differences, widest, self.confidence)
+            found = verdict_on(difference, differences, widest, self.confidence)
             none, why = (differences.changed == 0) & xp.isnan(found.lower), _EQUAL_ROWS
             none = none & (differences.n >= 2)
         return {"difference": difference} | found._asdict(), none, why

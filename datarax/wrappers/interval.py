@@ -1,5 +1,6 @@
 """`Interval`: the standard error and the interval of a mean, a ratio, a count or an area."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
@@ -88,11 +89,14 @@ class Interval(WithArgument):
     `1 / sqrt(2 * clusters)`: by 0.8 to 1.3 % for 4096 cells and 100 to 100,000 clusters.
 
     The interval is `value ± z * std_error`, cut off at the `value_range` of the metric. For
-    proportions (accuracy, precision, recall, specificity and the like) it is the interval of
-    Wilson, which stays within 0 and 1 and covers also near 0 and 1, where the standard error is too
-    small. Weighted rows count as `(sum b)**2 / sum b**2` observations, and clusters as
-    `p (1 - p) / std_error**2`, the number of independent ones that have this standard error; where
-    it is 0, as the number of clusters.
+    proportions (accuracy, precision, recall, specificity and the like), and for ratios whose class
+    has a finite `value_range`, it is the interval of Wilson, which stays within the range and
+    covers also near its ends, where the standard error is too small. Weighted rows of a proportion
+    count as `(sum b)**2 / sum b**2` observations. Those of other ratios, and clusters, count as the
+    number N of independent ones with this standard error: with the value p as a share of the range,
+    the standard error e, and m rows or clusters of equal weight, `N = (p (1 - p) + q) /
+    (e**2 + q / m)` with `q = 1 / (4 m)`. So N is m where the standard error is 0. A ratio without
+    bounds has no interval then: NaN, with a warning.
 
     A root or an exponential of such a ratio (`RootMeanSquaredError`, `Perplexity`) has its standard
     error times the slope of the function.
@@ -142,8 +146,9 @@ class Interval(WithArgument):
             `PearsonCorrCoef` or `ConcordanceCorrCoef` of one output, or with
             `multioutput="raw_values"`. Or `SpearmanCorrCoef`, without `bits`, or `KendallTau`.
         confidence: the probability with which the interval covers the true value.
-        method: "wilson" for a proportion, "delong" for an area under the ROC curve, "woodruff" for
-            a quantile, "delta" for the others and for any ratio; "auto" is the first that applies.
+        method: "wilson" for a proportion and other bounded ratios, "delong" for an area under the
+            ROC curve, "woodruff" for a quantile, "delta" for the others and for any ratio; "auto"
+            is the first that applies.
         clusters: for ratios: how many cells the table of clusters has; each takes 16 bytes for
             each value. None if rows are independent.
 
@@ -217,12 +222,14 @@ class Interval(WithArgument):
                 f"explained variance or a correlation of one output; for other metrics there "
                 f"is Bootstrap, and the members of a collection are wrapped one by one"
             )
-        if method == "wilson" and not metric.is_proportion:
+        is_bounded = metric.is_proportion or all(map(math.isfinite, metric.value_range))
+        if method == "wilson" and not (is_bounded and ratio is not None):
             raise MetricInputError(
-                f'Interval: method="wilson" is for proportions, and {type(metric).__name__} is '
-                f'none; expected "delta"'
+                f'Interval: method="wilson" is for proportions, and for ratios whose class says '
+                f"both ends of its value_range; {type(metric).__name__} is neither; expected "
+                f'"delta"'
             )
-        usual = "wilson" if metric.is_proportion else "delta"
+        usual = "wilson" if is_bounded else "delta"
         usual = metric.variance_method if ratio is None else usual
         if method not in ("auto", usual) and not {method, usual} <= {"delta", "wilson"}:
             raise MetricInputError(
@@ -310,11 +317,12 @@ class Interval(WithArgument):
         # Half of what is outside the interval is above it, so z is the quantile at (1 + c) / 2.
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
         value = xp.asarray(whole.value)
-        undefined, size = whole.undefined.get("", ()), value
+        undefined, n, size = whole.undefined.get("", ()), value, value
         if self._holds_moments:
-            error, size = self._of_moments()
+            error, n, size = self._of_moments()
         elif self.clusters is not None:
-            error, size = self._of_sums(value)
+            error, n = self._of_sums()
+            size = n
         elif self.method == "woodruff":
             lower, upper = self.metric.sampling_ends(z, self.squares)
             least, greatest = self.metric.value_range
@@ -326,10 +334,35 @@ class Interval(WithArgument):
             undefined = (Undefined(variance == 0, _CERTAIN[self.method]), *undefined)
         error = error * self.metric.slope_of_ratio()
         if self.method == "wilson":
-            lower, upper = _wilson(value, size, z)
+            lower, upper = self._wilson_ends(value, error, n, size, z)
+        elif self._holds_moments or self.clusters is not None:
+            # Equal rows leave a rounding error, and say nothing of others.
+            equal = (n >= 2) & (error <= xp.abs(value) * 2.0**-44)
+            error = nan_where(equal, error)
+            undefined = (Undefined(equal, _CERTAIN["delta"]), *undefined)
+            lower, upper = self.metric.ends(value, z * error)
         else:
             lower, upper = self.metric.ends(value, z * error)
         return replace(self._with_ends(whole, lower, upper, error), undefined={"": undefined})
+
+    def _wilson_ends(
+        self, value: jax.Array, error: jax.Array, n: jax.Array, size: jax.Array, z: float
+    ) -> tuple[jax.Array, jax.Array]:
+        """The interval of Wilson, of a value within the bounds of its class."""
+        least, greatest = self.metric.value_range
+        if not (math.isfinite(least) and math.isfinite(greatest)):
+            least, greatest = 0.0, 1.0
+        width = greatest - least
+        p = xp.clip((value - least) / width, 0, 1)
+        if not (self.metric.is_proportion and self._holds_moments):
+            # As many independent observations of 0 and 1 have this standard error. Few rows that
+            # happen to be alike say little: to both variances a quarter of one row is added.
+            count = xp.maximum(n, 2)
+            uncorrected = (error / width) ** 2 * ((count - 1) / count)
+            more = 0.25 / size
+            size = (p * (1 - p) + more) / (xp.where(n < 2, 0, uncorrected) + more / size)
+        lower, upper = _wilson(p, size, z)
+        return least + width * lower, least + width * upper
 
     def _with_ends(
         self, whole: Reading, lower: jax.Array, upper: jax.Array, error: jax.Array
@@ -340,8 +373,8 @@ class Interval(WithArgument):
         value = {"value": whole.value} | {name: nan_where(none, x) for name, x in ends.items()}
         return replace(whole, value=value, bounds=prefixed([("value", whole.bounds)]))
 
-    def _of_moments(self) -> tuple[jax.Array, jax.Array]:
-        """The standard error, and how many observations of a proportion the rows count as."""
+    def _of_moments(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The standard error, the number of rows, and how many of equal weight they count as."""
         a, b = scaled_ratio(self.metric)
         r = a / b
         # sum (a - r b)**2 = sum a**2 + r**2 sum b**2 - 2 r sum a b, here of centred moments: at the
@@ -354,19 +387,15 @@ class Interval(WithArgument):
         error = nan_where(n < 1, error) if self.metric.is_proportion else corrected(error, n)
         # Kish's effective sample size (sum b)**2 / sum b**2, from the centred moment of b.
         size = (b * b / (squares[1] + count[0] * (mean * mean))).to_float()
-        return error, size
+        return error, n, size
 
-    def _of_sums(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _of_sums(self) -> tuple[jax.Array, jax.Array]:
         """The same, where the clusters are the observations."""
         a, b = scaled_ratio(self.metric)
         r = (a / b).to_double()
         left = sum_of_squares(self.sums.residuals(-r))
-        seen = xp.sum(self.sums.occupied, 0, dtype=xp.int32).astype(value.dtype)
-        error = corrected((left / (b * b)).root(), seen)
-        # As many independent observations have this standard error.
-        varies = error > 0
-        size = value * (1 - value) / xp.where(varies, error * error, 1)
-        return error, nan_where(seen < 2, xp.where(varies, size, seen))
+        seen = xp.sum(self.sums.occupied, 0, dtype=xp.int32).astype(r.dtype)
+        return corrected((left / (b * b)).root(), seen), nan_where(seen < 2, seen)
 
 
 def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]:

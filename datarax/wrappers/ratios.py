@@ -63,7 +63,9 @@ class Verdict(NamedTuple):
     p_value: jax.Array
 
 
-def tested(difference: jax.Array, found: Differences, widest: float, confidence: float) -> Verdict:
+def verdict_on(
+    difference: jax.Array, found: Differences, widest: float, confidence: float
+) -> Verdict:
     """Tests a difference, and gives its interval.
 
     Where counts decide, the p-value is that of the sign test: of as many throws of a fair coin as
