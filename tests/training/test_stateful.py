@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
+import datarax
 from datarax import (
     AxisNotBoundError,
     Collection,
@@ -322,3 +323,23 @@ def test_under_nnx_shard_map(rng):
 
     check(run(metric, batch), batch, *FEW)
     check(metric.compute(), batch, *FEW)
+
+
+@pytest.mark.parametrize("per_device", [False, True])
+def test_an_update_in_a_loss_that_nnx_differentiates(per_device):
+    mesh = make_mesh("auto", {"data": 8})
+    metric = datarax.per_device(Mean(), mesh, "data") if per_device else Mean()
+    model, stateful = nnx.Linear(1, 1, rngs=nnx.Rngs(0)), StatefulMetric(metric)
+
+    @nnx.jit
+    def train(model, stateful, x):
+        def loss_of(model, stateful):
+            losses = model(x[:, None])[:, 0] ** 2
+            stateful.update(losses)
+            return losses.mean()
+
+        return nnx.value_and_grad(loss_of)(model, stateful)[0]
+
+    x = place(np.arange(16, dtype=np.float32), mesh, P("data"))
+    loss = train(model, stateful, x)
+    np.testing.assert_allclose(stateful.results(), loss, 1e-6)
