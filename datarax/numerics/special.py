@@ -4,6 +4,7 @@ import math
 import operator
 from functools import lru_cache, reduce
 from statistics import NormalDist
+from typing import Any
 
 import jax
 import numpy as np
@@ -153,10 +154,17 @@ _TABLED = 64
 
 @lru_cache
 def _quantiles_of_t(confidence: float) -> np.ndarray:
-    """`t_quantile` of 1 to `_TABLED` degrees of freedom."""
-    from scipy.special import stdtrit  # here, as the import of SciPy takes long
-
-    return stdtrit(np.arange(1, _TABLED + 1), (1 + confidence) / 2)
+    """`t_quantile` of 1 to `_TABLED` degrees of freedom, by bisection of `t_p_value`."""
+    df: Any = np.arange(1, _TABLED + 1, dtype=np.float64)
+    # In powers of two, as the quantile of one degree of freedom may be large.
+    low, high = np.full(_TABLED, -1074.0), np.full(_TABLED, 1023.0)
+    with np.errstate(all="ignore"):
+        for _ in range(80):
+            middle = (low + high) / 2
+            t: Any = np.exp2(middle)
+            beyond = t_p_value(t, df) > 1 - confidence
+            low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
+    return np.exp2((low + high) / 2)
 
 
 def entropy(counts: DoubleFloat, total: DoubleFloat) -> jax.Array:

@@ -13,6 +13,8 @@ from datarax.numerics.special import (
     relative_deviance,
     softmax_log_odds,
     stirling_ratio,
+    t_p_value,
+    t_quantile,
 )
 from datarax.testing import assert_within_ulps
 
@@ -95,3 +97,19 @@ def test_softmax_log_odds(rng):
     want = np.float32([[inf, -inf, -inf], [-1, 1, -inf], [3e38, -inf, -3e38], [0, 0, -inf]])
     with np.errstate(all="ignore"):  # as in a metric
         np.testing.assert_array_equal(softmax_log_odds(rows), want)
+
+
+def test_student_t(rng):
+    df = np.concatenate([np.arange(1, 70), rng.integers(70, 10**6, 20)]).astype(np.float64)
+    for confidence in (0.5, 0.9, 0.95, 0.999):
+        want = scipy.stats.t.ppf((1 + confidence) / 2, df)
+        np.testing.assert_allclose(t_quantile(confidence, df), want, rtol=1e-7)
+        compiled = jax.jit(lambda df, c=confidence: t_quantile(c, df))(jnp.float32(df))
+        np.testing.assert_allclose(compiled, want, rtol=1e-5)
+    t = rng.exponential(2, df.size)
+    want = 2 * scipy.stats.t.sf(t, df)
+    np.testing.assert_allclose(t_p_value(t, df), want, rtol=1e-8)
+    found = jax.jit(t_p_value)(jnp.float32(t), jnp.float32(df))
+    np.testing.assert_allclose(found, want, rtol=5e-3, atol=1e-9)
+    none = np.array([0.0, np.nan])
+    assert np.isnan([t_quantile(0.95, none), t_p_value(t[:2], none)]).all()
