@@ -6,8 +6,6 @@ unbound axis, as in `jax.lax`. So code that catches built-in exceptions keeps wo
 
 from collections.abc import Sequence
 
-import jax
-
 
 class DataraxError(Exception):
     """The base class of every error that datarax raises on purpose."""
@@ -23,16 +21,6 @@ class MetricTypeError(DataraxError, TypeError):
 
 class TracedValueError(MetricTypeError):
     """A value is needed on the host that is traced, and so not known."""
-
-
-NEEDS_VALUES = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-    TracedValueError,
-)
-"""What a function raises when it is traced if it needs the values of its arguments."""
 
 
 class UnknownMetricError(DataraxError, ValueError):

@@ -22,6 +22,7 @@ from jax.core import Tracer
 from jax.sharding import SingleDeviceSharding
 from jax.typing import DTypeLike
 
+from datarax._errors import TracedValueError
 from datarax._typing import ArrayLike, PyTree
 
 R = TypeVar("R")
@@ -30,6 +31,14 @@ Host = np.ndarray
 """An array on the host; a number of NumPy stands for one of shape ()."""
 Parts = tuple[Host, ...]
 Axes = int | tuple[int, ...] | None
+NEEDS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+    TracedValueError,
+)
+"""What a function raises when it is traced if it needs the values of its arguments."""
 Index = PyTree
 """An index of an array: an integer, a slice, `...`, an array of integers, or a tuple of these."""
 

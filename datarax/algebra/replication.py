@@ -17,9 +17,10 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from datarax._errors import NEEDS_VALUES, MetricTypeError
+from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import (
+    NEEDS_VALUES,
     as_in_program,
     fetched,
     is_constant,

@@ -8,10 +8,10 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import refuse_wide, x64_enabled
-from datarax._errors import NEEDS_VALUES, DataraxError, MetricInputError
+from datarax._errors import DataraxError, MetricInputError
 from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
-from datarax._xp import fetched, is_in_program, is_near, is_traced, xp
+from datarax._xp import NEEDS_VALUES, fetched, is_in_program, is_near, is_traced, xp
 from datarax.algebra.held_arrays import require_arrays
 from datarax.algebra.replication import folding
 from datarax.algebra.state import refuse_leading_axes, walk
