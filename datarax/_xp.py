@@ -470,6 +470,11 @@ def _clip(x: jax.Array, low: jax.Array | float, high: jax.Array | float) -> jax.
     return xp.minimum(xp.maximum(x, low), high)
 
 
+def _nextafter(x: jax.Array, toward: jax.Array) -> jax.Array:
+    """`jnp.nextafter`, which JAX does not differentiate: as a constant."""
+    return jax.numpy.nextafter(*map(jax.lax.stop_gradient, (x, toward)))
+
+
 def _where(condition: Host, *values: PyTree) -> PyTree:
     """`np.where`, which takes thirty times as long if the condition cannot be predicted."""
     if np.size(condition) <= _MANY or condition.dtype != np.bool_:
@@ -740,6 +745,7 @@ else:
     xp = _Either("numpy", "jax.numpy", _NUMPY)
     # Modules, and functions that dispatch by themselves.
     vars(xp).update(asarray=_either(np.asarray, _asarray), vectorize=_vectorize, clip=_clip)
+    vars(xp).update(nextafter=_either(np.nextafter, _nextafter))
     vars(xp).update({x: _Either(f"numpy.{x}", f"jax.numpy.{x}", {}) for x in ("linalg", "fft")})
     lax = _Either("jax.lax", "jax.lax", _LAX)
     special = _Either("scipy.special", "jax.scipy.special", {})

@@ -556,7 +556,6 @@ class WideBins(AdaptiveBins):
                 least, greatest = (DoubleFloat(high, part) for part in outward(rest))
         infinity = xp.asarray(xp.inf, x.dtype)
         (high, low), (other, up) = least, greatest
-        high, other = map(lax.stop_gradient, (high, other))
         below = xp.where(low < 0, xp.nextafter(high, -infinity), high)
         above = xp.where(up > 0, xp.nextafter(other, infinity), other)
         return Binned(least, least, greatest, (below, above))
