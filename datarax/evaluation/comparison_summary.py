@@ -17,6 +17,7 @@ from datarax.evaluation.outcome_summary import (
     of_replicas,
     plain,
 )
+from datarax.evaluation.slice_tests import FEWEST_ROWS
 from datarax.evaluation.tasks import better, described
 from datarax.metrics.base import read
 from datarax.metrics.reading import flat_items
@@ -31,7 +32,7 @@ def comparison_of(
 
     `p_adjusted` is the p-value by Holm's method, over all metrics and slices of the summary. The
     `winner` is "a" or "b", or "differs" if neither high nor low values are good; None if that is
-    not clear.
+    not clear, and for intervals by replicas of fewer than 30 rows.
     """
     config, metric = outcome.config, outcome.metric
     excluded = [
@@ -50,7 +51,9 @@ def comparison_of(
     # NaN, of metrics without a p-value, stays NaN and is no test.
     for row, p in zip(every, adjust([row["p_value"] for row in every]), strict=True):
         row["p_adjusted"] = p.item()
-        row["winner"] = _winner(row, 1 - config.confidence)
+        # Replicas of few rows vary too little.
+        few = row["method"] == "bootstrap" and outcome.rows < FEWEST_ROWS
+        row["winner"] = None if few else _winner(row, 1 - config.confidence)
     return plain(
         head_of(outcome, version)
         | {

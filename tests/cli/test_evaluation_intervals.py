@@ -231,3 +231,14 @@ def test_a_row_that_one_model_lacks_counts_for_neither(columns, rng, tmp_path, c
     summary = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert row(summary, "log_loss")["difference"] is None
     assert "the result is NaN" in summary["excluded"][0]["effect"]
+
+
+def test_few_rows_have_no_winner_by_replicas(columns, tmp_path):
+    few = {name: np.asarray(columns[name])[:12] for name in ("score", "label")}
+    other = few | {"score": np.where(few["label"] == 1, 0.99, 0.01)}
+    a, b = (write(tmp_path / f"{x}.parquet", y) for x, y in (("a", few), ("b", other)))
+    argv = (*BINARY, "--metrics", "calibration_error", "--output", tmp_path / "out")
+    assert command("compare", a, b, *argv) == 0
+    found = row(json.loads((tmp_path / "out" / "metrics.json").read_text()), "calibration_error")
+    assert found["method"] == "bootstrap"
+    assert (found["excludes_zero"], found["winner"]) == (True, None)
