@@ -73,7 +73,7 @@ def reduced(terms: Sequence[Term]) -> list[PyTree]:
         # XLA for CPUs vectorises a reduction of a whole batch, if it has one sum of floats at most.
         apart = sums[1:] if 0 in axes else []
         for places in ([i for i in together if i not in apart], *([i] for i in apart)):
-            hows = tuple(terms[i].how for i in places)
+            hows: tuple[How, ...] = tuple(terms[i].how for i in places)
             outputs = _reduce(hows, axes, *(terms[i].rows for i in places))
             for i, x in zip(places, outputs, strict=True):
                 found[i] = DoubleFloat.of_float64(x) if i in sums else x

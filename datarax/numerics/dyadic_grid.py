@@ -323,8 +323,8 @@ class WideGrid(DyadicGrid):
             return cls(*DyadicGrid.of(least, greatest, bits, octaves, mirrored))
         with elementary_in_x64():
             # What a grid holds are integers, which have no derivative.
-            ends = (lax.stop_gradient(x).astype(xp.float64) for x in (least, greatest))
-            grid = DyadicGrid.of(*ends, bits, octaves, mirrored)
+            low, high = (lax.stop_gradient(x).astype(xp.float64) for x in (least, greatest))
+            grid = DyadicGrid.of(low, high, bits, octaves, mirrored)
             bottom, shift, start, above = (x.astype(xp.int32) for x in grid[3:7])
         # The first key has 64 bits, and is computed where it is needed.
         return cls(least, greatest, bottom, bottom, shift, start, above, bits, octaves, mirrored)
