@@ -242,7 +242,9 @@ def traced_derivatives(members: Members) -> Read:
 
     def derivatives(w: Any) -> Any:
         first = jax.value_and_grad(inner, has_aux=True)(w)[0][1]
-        second = jax.hessian(plain, has_aux=True)(w)[1]
+        # jax 0.8 differentiates no `while_loop` twice.
+        twice = jax.__version_info__ >= (0, 9)
+        second = jax.hessian(plain, has_aux=True)(w)[1] if twice else ()
         return first, second, jax.jvp(inner, (w,), (w,))[0], jax.linearize(plain, w)[0]
 
     jax.eval_shape(derivatives, jnp.float32(1))
