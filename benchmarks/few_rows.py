@@ -58,7 +58,7 @@ gives a rate."""
 
 
 def ends(
-    metric: Metric, update: Callable[[np.ndarray], Update], rows: int, **options: int
+    metric: Metric, update: Callable[[np.ndarray], Update], rows: int, **options: Any
 ) -> np.ndarray:
     """The intervals of 0 to `rows` right rows, (rows + 1, 2)."""
     found = []

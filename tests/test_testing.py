@@ -153,8 +153,8 @@ class DoesNotSync(Ratio):
 
 
 class LoadsAnything(Ratio):
-    def load_state_dict(self, state_dict):
-        return super().load_state_dict(state_dict | {"config": self.state_dict()["config"]})
+    def load_state_dict(self, state_dict, **how):
+        return super().load_state_dict(state_dict | {"config": self.state_dict()["config"]}, **how)
 
     def __init__(self):
         self.threshold = 0.5
@@ -212,7 +212,7 @@ def test_a_broken_law_is_named(cls, rng):
 class PickedScore(Ratio):
     """The mean score of the label; a padded score counts where its label is one."""
 
-    def update(self, scores, labels, *, weights=None):
+    def update(self, scores, labels, *, weights=None):  # type: ignore[override]
         w = jnp.ones(labels.shape) if weights is None else weights
         picked = jnp.where(jax.nn.one_hot(labels, 3) > 0, self.kept(scores), 0.0).sum(1)
         return self.replace(total=self.total.update(w * picked), weight=self.weight.update(w))
@@ -234,7 +234,7 @@ class PickedSmall(PickedScore):
 class LeaksLabels(Ratio):
     """Padding counts if it has a label."""
 
-    def update(self, scores, labels, *, weights=None):
+    def update(self, scores, labels, *, weights=None):  # type: ignore[override]
         w = jnp.ones(labels.shape) if weights is None else weights
         scores = jnp.where((w > 0)[:, None], scores, 0.0)
         weight = jnp.where(labels == 2, jnp.maximum(w, 1.0), w)

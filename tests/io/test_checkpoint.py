@@ -256,14 +256,15 @@ def test_members_that_are_in_both_are_kept(tmp_path, rng):
             unpack(*pack(seen), like, partial=True),
             like.load_state_dict(seen.state_dict(), partial=True),
         ]
+        names = ("acc", "hamming", "health/most")
         for each in back:
             found, want = results(each), results(seen)
-            kept = {name: want[name] for name in ("acc", "hamming", "health/most")}
+            kept = {name: want[name] for name in names}
             assert found == kept | {"f1": pytest.approx(np.nan, nan_ok=True), "health/sum": 0}
             assert list(each) == ["acc", "f1", "hamming", "health"]
         more = updated(back[0], step) if like is not wide else update(back[0], **step)
         new, twice = update(wide, **step), update(seen, **step)
-        want = {name: results(twice)[name] for name in kept}
+        want = {name: results(twice)[name] for name in names}
         want |= {name: results(new)[name] for name in ("f1", "health/sum")}
         assert_same_results(results(more), want, 1e-6)
     # Back again: the accuracy was then saved with the counts by class.

@@ -90,10 +90,10 @@ def restore_and_go_on(folder, parts):
 def save_while_others_fail(folder, timeout):
     """What `save` comes to where another process passes no metric, and where one is killed."""
     metric = folded_over_processes(spread(), {"values": np.arange(3), "labels": np.arange(3)})
-    said = []
+    said, kept = [], metric
     for wrong in (None, "killed"):
         if wrong is None and jax.process_index() == 1:
-            metric, kept = wrong, metric
+            metric = wrong
         processes.mark(f"before {wrong}")
         sys.stdin.readline()
         began = time.monotonic()
@@ -101,8 +101,7 @@ def save_while_others_fail(folder, timeout):
             save(folder / "a", metric, timeout=timeout)
         except datarax.DataraxError as error:
             said.append((type(error).__name__, str(error), time.monotonic() - began))
-        if wrong is None and jax.process_index() == 1:
-            metric = kept
+        metric = kept
     return said, own_files(folder)
 
 

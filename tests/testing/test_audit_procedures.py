@@ -638,6 +638,7 @@ def test_terms_that_cancel_in_float32_are_no_change(rng):
             rows = {name: rng.normal(offset, 1, 40).astype(np.float32) for name in "xy"}
             report = audit(correct, rows)
             assert report.ok, f"offset {offset}\n{report}"
+        rows = {name: rng.normal(offset, 1, 40).astype(np.float32) for name in "xy"}
         report = audit(wrong, rows)
         assert {change.name for change in report.changes} == {"variance", "bias", "skewness"}
         causes = {change.name: change.cause for change in report.changes}

@@ -10,6 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights, ZeroDivision
 from datarax._xp import xp
 from datarax.algebra.fields import state
+from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
@@ -39,13 +40,13 @@ class RowRatios(ThresholdCounts):
     sums: ScaledTotal = state()
     """The sums of `w * score` and of `w`."""
     undefined: MetricAccumulator = state()
-    """The number of rows where the ratio is 0/0."""
+    """1 if there is a row where the ratio is 0/0."""
 
     def __post_init__(self) -> None:
         positive_int(self.num_labels, "num_labels")
         super().__post_init__()
         self.sums = ScaledTotal((2,))
-        self.undefined = MetricAccumulator(0)
+        self.undefined = MetricAccumulator(0, MetricReduceOp.max)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in rows; `weights` are those of rows.
