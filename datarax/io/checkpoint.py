@@ -207,7 +207,7 @@ def pack(
         >>> from datarax.metrics import Max
         >>> arrays, info = datarax.io.pack(Max())
         >>> print(info["format"], datarax.io.unpack(arrays, info, like=Max()))
-        4 Max()
+        5 Max()
     """
     with _with_others("pack", "pack", timeout_seconds(timeout)) as meet:
         _require_metric(metric)
