@@ -50,7 +50,7 @@ FLAGS: dict[str, Any] = {
 GUARDS = "guard|check|debug|leak|error|promotion|disable_jit|no_tracing|nans|infs|log_compiles"
 OF_JAX = (
     # Of compilers, clients, files and kernels; or of how a derivative of `custom_vjp` is checked.
-    "pallas|cache|pgle|leaked_clients|distributed_debug|in_dumps|tracer_error|runtime_errors|bwd"
+    "pallas|mosaic|cache|pgle|leaked_clients|distributed_debug|in_dumps|tracer_error|runtime_errors|bwd"
     "|proxy|checkpoint_residuals|log_modules|garbage_collection|thread_guard|vmap_shmap"
     "|jax2tf|cache_misses|check_vma|error_checking_behavior"
 )
