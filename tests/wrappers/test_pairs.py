@@ -57,7 +57,6 @@ def given(name, a, b, twice):
 def check(name, got, a, b, spoilt):
     group = GROUPS[name]
     both = usable_rows(name, a, spoilt) & usable_rows(name, b, spoilt)
-    assert not both.all()
     for case, usable in zip(group, both, strict=True):
         if (query := a.get("query")) is not None:
             usable = usable & ~np.isin(query, query[~usable])
