@@ -192,6 +192,7 @@ class OwnPeak(datarax.Metric):
         return self.peak.value
 
 
+@pytest.mark.filterwarnings("ignore:.*the rows do not vary")
 def test_a_users_class_says_what_it_is():
     specs = parsed(f"{__name__}.OwnError,own={__name__}.OwnPeak,mae", "regression")
     assert specs == [

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -296,8 +297,10 @@ def test_types_that_do_not_fit():
         ClassCounts(num_classes=3).update(jnp.zeros((4,)), jnp.zeros((4,), int))
     with pytest.raises(MetricTypeError, match="preds"):
         ClassCounts().update(["zz"], [1])
+    counts = ClassCounts(num_classes=3)
     with pytest.raises(MetricInputError, match="target: an integer does not fit"):
-        ClassCounts(num_classes=3).update(np.asarray([1]), np.asarray([2**32 + 1]))
+        jax.eval_shape(lambda: counts.update(np.asarray([1]), np.asarray([2**32 + 1])))
+    assert counts.update(np.asarray([1]), np.asarray([2**32 + 1])).invalid.value == 1
     with pytest.raises(MetricInputError, match="needs scores"):
         ClassCounts(num_classes=3, top_k=2).update(jnp.zeros((4,), int), jnp.zeros((4,), int))
 

@@ -79,7 +79,7 @@ def test_what_is_no_number_is_refused():
             WeightedTotal().update(values)
     with pytest.raises(MetricTypeError, match="weights"):
         WeightedTotal().update(1.0, weights="x")
-    for values in (2**40, np.asarray([2**40, 1])):
+    for values in (2**40, np.asarray([2**40])):
         with pytest.raises(MetricInputError, match="values: an integer does not fit"):
-            WeightedTotal().update(values)
-    assert float(WeightedTotal().update(float(2**40)).total.value) == 2.0**40
+            jax.eval_shape(lambda values=values: WeightedTotal().update(values))
+        assert float(WeightedTotal().update(values).total.value) == 2.0**40

@@ -331,7 +331,7 @@ def test_checkpoint_scan_and_donation(rng):
         (lambda: Bootstrap("mean"), "expects a datarax.Metric"),
         (lambda: Bootstrap(metrics.Mean().update(1.0)), "without data"),
         (lambda: Bootstrap(metrics.Mean()).update(np.ones(3), index=np.arange(2)), "3 rows"),
-        (lambda: Bootstrap(metrics.Mean()).update(np.ones(3), index=np.ones(3)), "float32"),
+        (lambda: Bootstrap(metrics.Mean()).update(np.ones(3), index=np.ones(3)), "float64"),
     ],
 )
 def test_misuse(make, message):

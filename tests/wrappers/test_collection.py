@@ -482,6 +482,9 @@ def test_another_configuration_is_refused_by_its_field(rng, other, words):
             refused()
         assert words in str(caught.value)
         assert len(str(caught.value)) < 300
+    if "outputs" in words:  # a saved state has none
+        assert metrics.load_state_dict(other.state_dict()).outputs == metrics.outputs
+        return
     with pytest.raises(ConfigurationMismatchError) as caught:
         metrics.load_state_dict(other.state_dict())
     assert len(str(caught.value)) < 300

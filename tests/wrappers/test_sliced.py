@@ -330,6 +330,7 @@ def test_misuse(make, message):
         make()
 
 
+@pytest.mark.filterwarnings("ignore:.*all replicas have the same value")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_slices_that_overlap(compiled, rng):
     rows, names = 40, ("code", "math", "long")

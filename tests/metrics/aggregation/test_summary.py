@@ -383,7 +383,7 @@ def test_a_sum_of_integers_that_leaves_64_bits_is_a_float():
     products = 4 * (2**31 - 1) ** 2
     for step in (lambda m: m.update(x, weights=w), jax.jit(lambda m: m.update(x, weights=w))):
         metric = functools.reduce(lambda m, _: step(m), range(3), Sum())
-        assert metric.results() == pytest.approx(3 * products, rel=1e-14)
+        assert metric.results() == pytest.approx(3 * products, rel=1e-9)  # of float32 weights
         assert isinstance(metric.results(), float)
 
 
