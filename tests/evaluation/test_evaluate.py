@@ -350,6 +350,7 @@ def test_counts_do_not_depend_on_batches_and_row_groups(rng, tmp_path):
     assert all(each == found[0] for each in found)
 
 
+@pytest.mark.filterwarnings("ignore:.*all replicas have the same value")
 def test_the_interval_does_not_depend_on_batches(rng, tmp_path):
     path = write(tmp_path / "a.parquet", binary(rng, 2000), rows=150)
     metric = datarax.Bootstrap(Accuracy(), 20)
