@@ -320,6 +320,8 @@ def global_batch(
         length = total // local  # of a block
 
         def shard(index: tuple[slice, ...]) -> np.ndarray:
+            if not length:
+                return padded
             start = length * held.index(index[0].indices(length * blocks)[0] // length)
             return padded[start : start + length]
 

@@ -294,7 +294,7 @@ class Compare(Pairs, Resampled):
             variance = self.metric.paired_variance(self.other, self.sampled)
             size = self.metric.paired_size(self.sampled)
             found = _tested_area(difference, variance, size, widest, self.confidence)
-            none, why = variance == 0, _EQUAL_AREAS
+            none, why = (variance == 0) & ~xp.isnan(difference), _EQUAL_AREAS
         else:
             ratios = scaled_ratio(self.metric), scaled_ratio(self.other)
             differences = self.paired.differences(*ratios)
