@@ -77,7 +77,7 @@ def test_of_proportions_and_ratios_by_class(rng):
         b = target == label
         error = clustered_error(b & (preds == label), b, cluster)
         np.testing.assert_allclose(results["std_error"][label], error, rtol=1e-5)
-        p, groups = results["value"][label], len(np.unique(cluster))
+        p, groups = results["value"][label], len(np.unique(cluster[b]))
         # To both variances a quarter of one cluster is added.
         variance = error**2 * (groups - 1) / groups
         n = (p * (1 - p) + 0.25 / groups) / (variance + 0.25 / groups**2)
