@@ -137,6 +137,8 @@ def _from_shards(
         jax.device_put(shard(index), SingleDeviceSharding(device, memory_kind=kind))
         for device, index in places.items()
     ]
+    if any(isinstance(x, Tracer) for x in parts):  # `device_put` is an operation of a program
+        return jax.make_array_from_callback(shape, sharding, shard)
     dtype = jax.dtypes.canonicalize_dtype(dtype)  # of a process without shards
     return jax.make_array_from_single_device_arrays(shape, sharding, parts, dtype=dtype)
 

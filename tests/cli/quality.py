@@ -103,6 +103,9 @@ def interval_differences(
 
     def ends(where: str, name: str, values: np.ndarray, examples: int) -> float:
         lower, upper = (reported[f"{where}/{end}/{name}"] for end in ("lower", "upper"))
+        if np.isnan([lower, upper]).all():  # all replicas are equal: was that likely?
+            most = np.unique(values, return_counts=True)[1].max() / len(values)
+            return 0.0 if most**replicas > 1e-6 else np.inf
         return max(
             outside(lower, values, (1 - CONFIDENCE) / 2, examples, replicas),
             outside(upper, values, (1 + CONFIDENCE) / 2, examples, replicas),

@@ -170,6 +170,7 @@ def measured(predictions: Predictions, ids: dict[str, np.ndarray], devices: int)
     return seen.results(), tuple(float(bound) for bound in seen["auroc"].bounds())
 
 
+@pytest.mark.filterwarnings("ignore:.*all replicas have the same value")
 def test_quality_and_intervals_on_devices(classified):
     predictions, ids = classified
     results, bounds = measured(predictions, ids, devices=8)

@@ -212,12 +212,14 @@ def test_arguments_are_checked(arguments, options, message):
         datarax.AsyncMetricCollector(*arguments, **options)
 
 
+# Names that no other test has: a metric is not found where some program resets one like it.
+ALONE = datarax.Collection({"only": Mean()}, prefix="dropped/")
 PLACES = {
-    "host": lambda: Mean(),
-    "devices": lambda: datarax.replicate(Mean(), make_mesh("auto", {"data": 8})),
-    "per_device": lambda: made("per_device", Mean()),
-    "collection": lambda: datarax.Collection({"a": Mean(), "b": Sum(), "c": Max()}),
-    "wrapper": lambda: datarax.Sliced(Mean(), 2),
+    "host": lambda: ALONE,
+    "devices": lambda: datarax.replicate(ALONE, make_mesh("auto", {"data": 8})),
+    "per_device": lambda: made("per_device", ALONE),
+    "collection": lambda: datarax.Collection({"a": Mean(), "b": Sum(), "c": Max()}, prefix="d/"),
+    "wrapper": lambda: datarax.Sliced(Mean(), 2, names=("of this", "test")),
 }
 
 
