@@ -138,7 +138,7 @@ def _from_shards(
         for device, index in places.items()
     ]
     if any(isinstance(x, Tracer) for x in parts):  # `device_put` is an operation of a program
-        return jax.make_array_from_callback(shape, sharding, shard)
+        return jax.make_array_from_callback(shape, sharding, lambda index: shard(index or ()))
     dtype = jax.dtypes.canonicalize_dtype(dtype)  # of a process without shards
     return jax.make_array_from_single_device_arrays(shape, sharding, parts, dtype=dtype)
 
