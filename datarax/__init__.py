@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from datarax import training as training
     from datarax import uncertainty as uncertainty
     from datarax import wrappers as wrappers
+    from datarax._platform import lowering_for as lowering_for
     from datarax.algebra.fields import field as field
     from datarax.distributed.merge_ops import MetricReduceOp as MetricReduceOp
     from datarax.evaluation.evaluator import evaluate as evaluate
@@ -112,6 +113,7 @@ _LAZY = {
     "MultiOutput": "datarax.wrappers.multi_output",
     "Window": "datarax.wrappers.window",
     "health": "datarax.wrappers.run_health",
+    "lowering_for": "datarax._platform",
 }
 
 

@@ -22,6 +22,7 @@ LAYERS = (
     ("_typing",),
     ("_errors",),
     ("_numbers",),
+    ("_platform",),
     ("_optional",),
     ("_xp",),
     ("_update_context",),

@@ -15,6 +15,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from datarax._checks import default_float, x64_enabled
+from datarax._platform import lowered_for
 from datarax._typing import ArrayLike, PyTree
 from datarax._x64 import elementary_in_x64, in_x64
 from datarax._xp import all_finite, lax, on_host, xp
@@ -310,8 +311,8 @@ Operand = DoubleFloat | ArrayLike
 
 
 def has_float64() -> bool:
-    """True if the devices compute with float64; TPUs only emulate a part of it."""
-    return jax.default_backend() in ("cpu", "gpu")
+    """True if the devices that run the program have float64; TPUs only emulate a part of it."""
+    return lowered_for() in ("cpu", "gpu")
 
 
 def has_wide(dtype: DTypeLike) -> bool:

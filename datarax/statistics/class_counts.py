@@ -9,6 +9,7 @@ import numpy as np
 
 from datarax._checks import default_float, numeric, positive_int, refuse_ignored
 from datarax._errors import MetricInputError
+from datarax._platform import lowered_for
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, on_host, replaced, xp
 from datarax.algebra.fields import state
@@ -309,7 +310,7 @@ def counts_by_class(
     chosen, hit, target = labels
     replicas = w.shape[target.ndim :]
     if place is None:
-        if chosen.shape[-1] == 1 and size <= _FEW and jax.default_backend() == "cpu":
+        if chosen.shape[-1] == 1 and size <= _FEW and lowered_for() == "cpu":
             # One scatter into the table of both, of which the sums by class are those of a few.
             used = w > 0 if w.ndim == target.ndim else xp.any(w > 0, -1)
             cell = replaced(used, target * size + chosen[..., 0], 0)

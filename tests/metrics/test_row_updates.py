@@ -20,7 +20,6 @@ from datarax.metrics import (
     row_updates,
 )
 from datarax.metrics.row_updates import updated_at
-from datarax.numerics import double_float
 from datarax.statistics import ConfusionCounts, Moments, WeightedTotal
 from tests.helpers import long
 from tests.registry import BATCH, CASES
@@ -158,7 +157,7 @@ def test_terms_that_are_not_of_single_rows_are_refused(rng):
 
 
 @pytest.mark.parametrize("repeated", [False, pytest.param(True, marks=long)])
-def test_devices_without_float64_add_the_same_terms(repeated, rng, monkeypatch):
+def test_devices_without_float64_add_the_same_terms(repeated, rng):
     rows, size = 60, PLACES * REPLICAS if repeated else PLACES
     x, y = rng.normal(3, 2, (2, rows)).astype(np.float32)
     labels, target = rng.integers(0, 3, (2, rows)).astype(np.int32)
@@ -182,8 +181,8 @@ def test_devices_without_float64_add_the_same_terms(repeated, rng, monkeypatch):
 
     with in_update(checks="none"), np.errstate(all="ignore"):
         on_host = updated(given)
-        monkeypatch.setattr(double_float, "has_float64", lambda: False)
-        in_program = jax.device_get(jax.jit(updated)(given))
+        with datarax.lowering_for("tpu"):
+            in_program = jax.device_get(jax.jit(updated)(given))
     for got, want in zip(in_program, on_host, strict=True):
         for state in range(size):
             both = [jax.tree.map(lambda x, i=state: x[i, ...], each) for each in (got, want)]

@@ -1,9 +1,8 @@
 """The arithmetic of double-floats is tested in both ways that devices may have."""
 
-import jax
 import pytest
 
-from datarax.numerics import double_float
+import datarax
 
 IN_BOTH_WAYS = {"test_double_float", "test_limbs", "test_sums", "test_exact"}
 
@@ -18,11 +17,6 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(autouse=True, scope="module")
 def arithmetic(request):
     """With float64, or as on a device without it."""
-    if getattr(request, "param", "float64") == "pairs":
-        jax.clear_caches()  # functions that were compiled for float64
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(double_float, "has_float64", lambda: False)
-            yield
-        jax.clear_caches()
-    else:
+    pairs = getattr(request, "param", "float64") == "pairs"
+    with datarax.lowering_for("tpu" if pairs else "cpu"):
         yield

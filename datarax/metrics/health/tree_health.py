@@ -10,6 +10,7 @@ from jax.sharding import get_abstract_mesh
 
 from datarax._checks import default_float, integers
 from datarax._errors import MetricInputError
+from datarax._platform import lowered_for
 from datarax._typing import Array, ArrayLike, PyTree
 from datarax._xp import lax, on_host, xp
 from datarax.algebra.fields import field, state
@@ -334,7 +335,7 @@ def _counts(
 
     # On CPUs, XLA compiles a sum of comparisons to a slow loop. A GPU would make the host wait for
     # the condition.
-    if jax.default_backend() != "cpu":
+    if lowered_for() != "cpu":
         return counted()
     return lax.cond(finite, counted_if_finite, counted)
 

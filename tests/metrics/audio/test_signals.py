@@ -18,7 +18,6 @@ from datarax.metrics import (
     ComplexSISNR,
     PermutationInvariant,
 )
-from datarax.metrics.audio import signal_metric
 from datarax.testing import assert_within_ulps
 from tests.helpers import update, update_all, value_of
 from tests.registry.audio import mir_eval_sdr, si_sdr, speech
@@ -33,11 +32,10 @@ def noisy(rng, shape, noise=0.3):
 
 
 @pytest.fixture(params=["float64", "float32"])
-def devices(request, monkeypatch):
+def devices(request):
     """With float64, or as on a device without it."""
-    if request.param == "float32":
-        monkeypatch.setattr(signal_metric, "has_float64", lambda: False)
-    return request.param
+    with datarax.lowering_for("cpu" if request.param == "float64" else "tpu"):
+        yield request.param
 
 
 def test_sdr_with_the_default_filter_is_that_of_mir_eval(devices, rng):
