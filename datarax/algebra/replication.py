@@ -11,7 +11,7 @@ it holds.
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 import jax
 import numpy as np
@@ -117,6 +117,9 @@ class _Folds(Protocol):
     delegates: ClassVar[bool]
     holds_arrays: ClassVar[bool]
 
+    @property
+    def is_on_host(self) -> bool: ...
+
 
 _State = TypeVar("_State", bound=_Folds)
 _Arguments = ParamSpec("_Arguments")
@@ -142,11 +145,8 @@ def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
         self = self if self.delegates else made_varying(self, given)
         return quiet(self, *args, **kwargs)
 
-    def folded(self: _State, args: Any, kwargs: Any) -> _State:
-        # Within the update of a metric all arrays are on the host already, or traced.
+    def elsewhere(self: _State, args: Any, kwargs: Any) -> _State:
         of_host = on_host(*args, *kwargs.values())
-        if of_host and on_host(self):
-            return quiet(self, *args, **kwargs)
         leaves, given = jax.tree.leaves((self, args, kwargs)), (args, kwargs)
         if is_traced(leaves):
             if not any(map(is_constant, leaves)):
@@ -163,13 +163,26 @@ def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
 
     @wraps(method)
     def fold(self: _State, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _State:
-        new = folded(self, args, kwargs)
+        # Within the update of a metric all arrays are on the host already, or traced.
+        if self.is_on_host and on_host(*args, *kwargs.values()):
+            new = quiet(self, *args, **kwargs)
+        else:
+            new = elsewhere(self, args, kwargs)
         if not isinstance(new, type(self)):
-            got = "None" if new is None else f"an object of type {type(new).__name__}"
-            raise MetricTypeError(
-                f"{type(self).__name__}.{method.__name__} returned {got}; expected the updated "
-                f"{type(self).__name__}. A state is immutable: write `return self.replace(...)`"
-            )
+            refuse_result(self, method.__name__, new)
         return new
 
     return fold
+
+
+def refuse_result(state: object, method: str, result: object) -> NoReturn:
+    """Raises the error of a method that folds data into a state, and returns something else.
+
+    Raises:
+        MetricTypeError: names the class and the method.
+    """
+    got = "None" if result is None else f"an object of type {type(result).__name__}"
+    raise MetricTypeError(
+        f"{type(state).__name__}.{method} returned {got}; expected the updated "
+        f"{type(state).__name__}. A state is immutable: write `return self.replace(...)`"
+    )

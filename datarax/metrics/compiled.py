@@ -13,7 +13,7 @@ from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
 from datarax._xp import NEEDS_VALUES, fetched, is_in_program, is_near, is_traced, xp
 from datarax.algebra.held_arrays import require_arrays
-from datarax.algebra.replication import folding
+from datarax.algebra.replication import folding, refuse_result
 from datarax.algebra.state import refuse_leading_axes, walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
 from datarax.metrics.call import is_numbers
@@ -39,6 +39,7 @@ def compiled(update: Update) -> Update:
       runs as it is written.
     """
 
+    on_numpy: Update = np.errstate(all="ignore")(update)  # `folding` of arrays of the host
     update = folding(update)
 
     @outside_mesh
@@ -77,7 +78,10 @@ def compiled(update: Update) -> Update:
             # Of NumPy arrays and numbers, what `run` does comes to the same.
             plain = _ARRAYS.issuperset(map(type, (*args, *kwargs.values())))
             if plain and self.is_on_host and not self.owns_mesh:
-                return update(self, *args, **kwargs)
+                new = on_numpy(self, *args, **kwargs)
+                if isinstance(new, type(self)):
+                    return new
+                refuse_result(self, "update", new)
             return run(self, *args, **kwargs)
         except Exception as error:
             if isinstance(error, TypeError):
