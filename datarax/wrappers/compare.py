@@ -24,26 +24,25 @@ from datarax.numerics.exact import Exact
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.row_sample import INDEX
 from datarax.wrappers.bootstrap import Resampled, as_floats
-from datarax.wrappers.clusters import (
-    CLUSTER,
-    check_argument_is_free,
-    checked_ids,
-)
+from datarax.wrappers.clusters import CLUSTER, check_argument_is_free, checked_ids
 from datarax.wrappers.pairs import MODELS, Pairs
 from datarax.wrappers.ratios import (
+    OUT_OF_RANGE,
     PairedRatios,
     Verdict,
     hold_float64,
+    is_out_of_range,
     scaled_ratio,
     terms_of_rows,
     verdict_on,
 )
-from datarax.wrappers.wrapper import (
-    each_updated,
-)
+from datarax.wrappers.wrapper import each_updated
 
 _REPLICAS, _SEED = 200, 0
-_EQUAL_ROWS = "the two models do not differ in any row, so their difference has no interval"
+_EQUAL_ROWS = (
+    "the two models do not differ in any row, or in the sum of any cluster, so their difference "
+    "has no interval"
+)
 _EQUAL_AREAS = (
     "the two models order all pairs of a positive and a negative with equal certainty (both alike, "
     "or the classes are separated), so their difference has no interval"
@@ -80,11 +79,16 @@ class Compare(Pairs, Resampled):
     is over clusters of the sums of their rows, as for `Interval`; they are the observations.
 
     Where counts decide, the test is the exact one: for metrics with a bounded `value_range`, such
-    as accuracy, F1 or `TokenF1`, and where all differences have about the same size, as the mean of
-    0 and 1 has. Then `p_value` is that of the sign test (of McNemar, for right and wrong), and the
-    interval that of Bonett and Price. So no difference is significant in fewer than 6 rows that
-    differ. Models that do not differ in any row have no interval, unless the metric is bounded:
-    NaN, with a warning.
+    as accuracy, F1 or `TokenF1`; where the differences are of about the same size, as those of a
+    mean of 0 and 1 are; and where all rows change by about the same. Then `p_value` is that of the
+    sign test (of McNemar, for right and wrong), and the interval that of Bonett and Price. Rows of
+    several sizes s count as `(sum s)**2 / sum s**2` rows of one size. So no difference is
+    significant in fewer than 6 rows that differ. Models that do not differ in any row have no
+    interval, unless the metric is bounded: NaN, with a warning.
+
+    The test asks whether the models are equal, so that each row might as well be the other way
+    round. If they differ, but have the same true mean, and the differences are skewed, few rows may
+    show a significant difference that many rows do not have.
 
     The difference of two `AUROC`, `Gini` or `AveragePrecision` has the standard error of DeLong, or
     of the delta method, for paired areas. The bins of each model give what a row adds to its area.
@@ -273,9 +277,9 @@ class Compare(Pairs, Resampled):
     def reading(self) -> Reading:
         a, b = self.metric.reading(), self.other.reading()
         if self.method == "formula":
-            found, none, why = self._tested(_difference(a.value, b.value))
+            found, undefined = self._tested(_difference(a.value, b.value))
             reading = self.reading_with({"a": a.value, "b": b.value, **found}, a, b)
-            return replace(reading, undefined=reading.undefined | {"": (Undefined(none, why),)})
+            return replace(reading, undefined=reading.undefined | {"": undefined})
         # The interval is that of the differences, not the difference of two intervals.
         replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
         difference = _differences(a.value, b.value)
@@ -286,22 +290,24 @@ class Compare(Pairs, Resampled):
         reading = self.reading_with(value, a, b)
         return replace(reading, undefined=reading.undefined | {"": (self.without_spread(spread),)})
 
-    def _tested(self, difference: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, str]:
-        """The difference with its interval and p-value; where there is no interval, and why."""
+    def _tested(self, difference: jax.Array) -> tuple[dict[str, jax.Array], tuple[Undefined, ...]]:
+        """The difference with its interval and p-value; and why there is no interval."""
         least, greatest = self.metric.value_range
         widest = greatest - least
         if self._is_sampled:
             variance = self.metric.paired_variance(self.other, self.sampled)
             size = self.metric.paired_size(self.sampled)
             found = _tested_area(difference, variance, size, widest, self.confidence)
-            none, why = (variance == 0) & ~xp.isnan(difference), _EQUAL_AREAS
+            equal = (variance == 0) & ~xp.isnan(difference)
+            undefined = (Undefined(equal, _EQUAL_AREAS),)
         else:
             ratios = scaled_ratio(self.metric), scaled_ratio(self.other)
-            differences = self.paired.differences(*ratios)
-            found = verdict_on(difference, differences, widest, self.confidence)
-            none, why = (differences.changed == 0) & xp.isnan(found.lower), _EQUAL_ROWS
-            none = none & (differences.n >= 2)
-        return {"difference": difference} | found._asdict(), none, why
+            rows = self.paired.differences(*ratios)
+            found = verdict_on(difference, rows, widest, self.confidence)
+            out = is_out_of_range(difference, rows)
+            equal = (rows.n >= 2) & (rows.changed == 0) & xp.isnan(found.lower) & ~out
+            undefined = (Undefined(equal, _EQUAL_ROWS), Undefined(out, OUT_OF_RANGE))
+        return {"difference": difference} | found._asdict(), undefined
 
 
 def _tested_area(

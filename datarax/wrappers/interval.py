@@ -37,6 +37,7 @@ from datarax.wrappers.clusters import (
     given_ids,
 )
 from datarax.wrappers.ratios import (
+    OUT_OF_RANGE,
     corrected,
     hold_float64,
     not_negative,
@@ -332,16 +333,20 @@ class Interval(WithArgument):
             variance = self.metric.sampling_variance(self.squares)
             error = nan_where(variance == 0, xp.sqrt(variance))
             undefined = (Undefined(variance == 0, _CERTAIN[self.method]), *undefined)
-        error = error * self.metric.slope_of_ratio()
         if self.method == "wilson":
+            error = error * self.metric.slope_of_ratio()
             lower, upper = self._wilson_ends(value, error, n, size, z)
-        elif self._holds_moments or self.clusters is not None:
-            # Equal rows leave a rounding error, and say nothing of others.
-            equal = (n >= 2) & (error <= xp.abs(value) * 2.0**-44)
-            error = nan_where(equal, error)
-            undefined = (Undefined(equal, _CERTAIN["delta"]), *undefined)
-            lower, upper = self.metric.ends(value, z * error)
         else:
+            if self._holds_moments or self.clusters is not None:
+                numerator, denominator = scaled_ratio(self.metric)
+                ratio = (numerator / denominator).to_float()
+                # Equal rows leave a rounding error, and say nothing of others.
+                equal = (n >= 2) & (error <= xp.abs(ratio) * 2.0**-44)
+                out = (n >= 2) & xp.isnan(error) & ~xp.isnan(ratio)
+                error = nan_where(equal, error)
+                reasons = (equal, _CERTAIN["delta"]), (out, OUT_OF_RANGE)
+                undefined = (*(Undefined(*each) for each in reasons), *undefined)
+            error = error * self.metric.slope_of_ratio()
             lower, upper = self.metric.ends(value, z * error)
         return replace(self._with_ends(whole, lower, upper, error), undefined={"": undefined})
 

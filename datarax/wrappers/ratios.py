@@ -28,10 +28,24 @@ Ratio = tuple[ScaledDouble, ScaledDouble]
 """A numerator and a denominator, each in units of its own power of two."""
 
 # Of the terms of two ratios a / b and c / d, in the order a, b, c, d: the pairs whose co-moments
-# make up the variance of the difference. Then |c - a|, and 1 for rows in which the models differ.
-_FIRST, _SECOND = (0, 2, 0, 0, 1, 1, 4), (1, 3, 2, 3, 2, 3, 5)
-_SIZES = len(_FIRST) - 1
-_ALIKE = 0.95
+# make up the variance of the difference. Then the size |c - a| with 1 for rows in which the models
+# differ, and with its root.
+_FIRST, _SECOND = (0, 2, 0, 0, 1, 1, 4, 4), (1, 3, 2, 3, 2, 3, 5, 6)
+_SIZES, _ROOTS = len(_FIRST) - 2, len(_FIRST) - 1
+_ALIKE = 0.96
+"""From here on, `Differences.alike` calls sizes alike. It is 1 for one size, 0.96 for sizes that
+are uniform above 0, and 0.927 for those of normal differences, for which t is exact."""
+_IN_ONE_DIRECTION = 0.95
+"""The square of the mean difference as a share of the mean square, from which on all rows differ in
+one direction, and by about the same."""
+_SAME = 1e-3
+"""How far the quotient of two sums of squares that are the same may be from 1 by rounding."""
+
+OUT_OF_RANGE = (
+    "the values of rows are so large or so small that their squares leave the range of a float32, "
+    "so there is no standard error"
+)
+"""Why a ratio whose value is known has no interval."""
 
 
 class Differences(NamedTuple):
@@ -51,8 +65,12 @@ class Differences(NamedTuple):
     """The root of the sum of e**2."""
     changed: jax.Array
     """The number of rows in which the models differ."""
+    tosses: jax.Array
+    """How many rows of one size they count as: `(sum |e|)**2 / sum e**2`. Where that is not known,
+    because the denominators differ, too: `changed`."""
     alike: jax.Array
-    """`(sum |e|)**2 / sum e**2 / changed`: 1 if all rows that differ do so by the same size."""
+    """`(sum |e|**1.5)**2 / (sum |e| sum e**2)`: 1 if all rows that differ do so by one size, even
+    if others differ by very little. 0 where that is not known."""
 
 
 class Verdict(NamedTuple):
@@ -69,11 +87,13 @@ def verdict_on(
     """Tests a difference, and gives its interval.
 
     Where counts decide, the p-value is that of the sign test: of as many throws of a fair coin as
-    there are rows in which the models differ, the probability of a sum `|difference| / root` from
-    0. That is exact, and the test of McNemar, if all differences have one size, as those of right
-    and wrong predictions; and conservative for others. It is used for bounded metrics, and where
-    sizes are alike. Else the p-value is that of Student's t, but not below `2**(1 - changed)`,
-    that of the sign test if all rows point in one direction.
+    there are rows of one size, the probability of a sum `|difference| / root` from 0. That is the
+    exact test of McNemar if all differences have one size, as those of right and wrong predictions;
+    it is conservative for others. It is used for bounded metrics, and where sizes are alike: there
+    the sums of equal models are on a lattice, or have lighter tails than t expects. It is also used
+    where rows hardly vary: two rows that changed alike have the standard error 0. Else the p-value
+    is that of Student's t, but not below `2**(1 - changed)`, that of the sign test if all rows
+    point in one direction.
 
     The interval is that of Bonett and Price (2012) where counts decide: two more rows, whose
     differences have the usual size and both signs. Else it is that of Student's t.
@@ -84,16 +104,16 @@ def verdict_on(
         widest: the greatest possible size of a difference; infinite if there is none.
         confidence: of the interval.
     """
-    root, changed, n, size = found.root, found.changed, found.n, found.size
+    root, n, size, tosses = found.root, found.n, found.size, found.tosses
     varies = root > 0
     per_root = xp.abs(difference) / xp.where(varies, root, 1)
-    tosses = xp.sqrt(changed)
-    p_value = fair_coin_p_value(changed, xp.minimum(per_root * tosses, changed))
-    # In units of the usual size of a difference, `size * root / sqrt(changed)` for each row.
-    unit = size * root / xp.maximum(tosses, 1)
+    deviation = xp.sqrt(tosses)
+    p_value = fair_coin_p_value(tosses, xp.minimum(per_root * deviation, tosses))
+    # In units of the usual size of a difference, `size * root / sqrt(tosses)` for each row.
+    unit = size * root / xp.maximum(deviation, 1)
     unit = xp.where(varies, unit, widest if math.isfinite(widest) else xp.nan)
     center = difference / unit * (size / (size + 2))
-    squares = xp.where(varies, changed, xp.zeros((), root.dtype))
+    squares = xp.where(varies, tosses, xp.zeros((), root.dtype))
     variance = (squares + 2) / (size + 2) - center * center
     quantile = t_quantile(confidence, n - 1)
     half = quantile * xp.sqrt(xp.maximum(variance, 0) / (size + 2)) * unit
@@ -101,16 +121,21 @@ def verdict_on(
     if not math.isfinite(widest):
         error = found.error
         t = xp.abs(difference) / xp.where(error > 0, error, 1)
-        least = xp.minimum(xp.exp2(1 - changed), 1)
+        least = xp.minimum(xp.exp2(1 - found.changed), 1)
         of_t = xp.maximum(t_p_value(t, n - 1), least)
-        alike = found.alike >= _ALIKE
-        decide = alike | (changed == 0)
+        in_one_direction = per_root * per_root >= _IN_ONE_DIRECTION * size
+        decide = (found.alike >= _ALIKE) | in_one_direction | (found.changed == 0)
         p_value = xp.where(decide, p_value, of_t)
         lower = xp.where(decide, lower, difference - quantile * error)
         upper = xp.where(decide, upper, difference + quantile * error)
-    unknown = (n < 2) | xp.isnan(difference)
+    unknown = (n < 2) | xp.isnan(n) | is_out_of_range(difference, found) | xp.isnan(difference)
     lower, upper = xp.maximum(lower, -widest), xp.minimum(upper, widest)
     return Verdict(*(nan_where(unknown, x) for x in (lower, upper, p_value)))
+
+
+def is_out_of_range(difference: jax.Array, found: Differences) -> jax.Array:
+    """True if the squares of rows are too large or too small for the range of a float32."""
+    return ~xp.isnan(found.n) & (xp.isnan(found.root) | ((found.root == 0) & (difference != 0)))
 
 
 class PairedRatios(State, kw_only=False):
@@ -148,7 +173,9 @@ class PairedRatios(State, kw_only=False):
         apart = c - a
         size = apart.map(lambda part: part * xp.where(apart.high < 0, -1, 1).astype(part.dtype))
         changed = (apart.to_float() != 0) | ((d - b).to_float() != 0)
-        every = [*terms, size, DoubleFloat.of(changed.astype(size.dtype))]
+        differs = size.high > 0
+        root = xp.where(differs, xp.sqrt(xp.where(differs, size.high, 1)), 0)
+        every = [*terms, size, *map(DoubleFloat.of, (changed.astype(size.dtype), root))]
         x, y = (stack([every[i] for i in places], 1) for places in (_FIRST, _SECOND))
         counts = xp.stack([each.to_float() != 0 for each in terms]).any(0)
         counts = xp.broadcast_to(counts[:, None], x.shape)
@@ -197,11 +224,15 @@ class PairedRatios(State, kw_only=False):
         some = ScaledDouble.of(xp.maximum(n, 1))
         null = about(common, common) / (d * d) + (s - r) * (s - r) / some
         size = (b * b / (bb + rows * (means[1][0] * means[1][0]))).to_float()
-        of_sizes = means[0][_SIZES], squares[0][_SIZES]
         changed = xp.round((rows * means[1][_SIZES]).to_float())
-        total = of_sizes[0] * of_sizes[0] * rows
-        alike = (total * rows / (of_sizes[1] + total)).to_float() / xp.maximum(changed, 1)
-        return Differences(n, size, error, null.root(), changed, alike)
+        total = rows * means[0][_SIZES]
+        squared = squares[0][_SIZES] + total * means[0][_SIZES]
+        middle = co[_ROOTS] + total * means[1][_ROOTS]
+        # The sizes |c - a| are those of e if the denominators are equal: then so are the squares.
+        same = xp.abs((null * (d * d) / squared).to_float() - 1) < _SAME
+        tosses = xp.where(same, (total * total / squared).to_float(), changed)
+        alike = xp.where(same, (middle * middle / (total * squared)).to_float(), 0)
+        return Differences(n, size, error, null.root(), changed, tosses, alike)
 
     def _of_clusters(self, first: Ratio, second: Ratio) -> Differences:
         (a, b), (c, d) = first, second
@@ -223,8 +254,9 @@ class PairedRatios(State, kw_only=False):
         changed = xp.sum(changed, 0, dtype=xp.int32).astype(k.dtype)
         unit = xp.maximum(xp.max(xp.abs(null.high), 0), xp.finfo(k.dtype).tiny)
         sizes = xp.abs(null.high) / unit[None]
-        total = xp.sum(sizes, 0) ** 2 / xp.maximum(xp.sum(sizes * sizes, 0), 1)
-        return Differences(n, size, error, root, changed, total / xp.maximum(changed, 1))
+        total, squared = xp.sum(sizes, 0), xp.maximum(xp.sum(sizes * sizes, 0), 1)
+        alike = xp.sum(sizes**1.5, 0) ** 2 / (xp.maximum(total, 1) * squared)
+        return Differences(n, size, error, root, changed, total * total / squared, alike)
 
 
 def sum_of_squares(x: DoubleFloat) -> ScaledDouble:

@@ -37,12 +37,15 @@ def expected(a, b, c, d, cluster=None, *, bounded=False):
     size = b.sum() ** 2 / np.square(b).sum()
     t = stats.t(n - 1)
     if bounded:
-        heads = (changed - abs(difference) / root * np.sqrt(changed)) / 2
-        p_value = min(1, 2 * special.betainc(changed - heads, heads + 1, 0.5))
+        # So many rows of one size; by row, their sizes are known where the denominators are equal.
+        is_known = cluster is not None or (b == d).all()
+        tosses = np.abs(null).sum() ** 2 / np.square(null).sum() if is_known else changed
+        heads = (tosses - abs(difference) / root * np.sqrt(tosses)) / 2
+        p_value = min(1, 2 * special.betainc(tosses - heads, heads + 1, 0.5))
         # Two more rows, whose differences have the usual size and both signs.
-        unit = size * root / np.sqrt(changed)
+        unit = size * root / np.sqrt(tosses)
         center = difference * size / (size + 2)
-        variance = unit**2 * (changed + 2) / (size + 2) - center**2
+        variance = unit**2 * (tosses + 2) / (size + 2) - center**2
         half = t.ppf(0.975) * np.sqrt(variance / (size + 2))
     else:
         p_value = max(2 * t.sf(abs(difference) / error), 2.0 ** (1 - changed))
@@ -257,9 +260,10 @@ def of_ranks(rng, shape):
     return {"target": target} | score
 
 
+# In each run, exact tests; of Student's t, each pattern of signs is tried below.
 KINDS = {
-    "losses": (metrics.Mean, of_losses, (30,)),
-    "scores": (metrics.Mean, of_scores, (12,)),
+    "losses": (metrics.Mean, of_losses, ()),
+    "scores": (metrics.Mean, of_scores, ()),
     "accuracy": (metrics.Accuracy, of_labels, (3,)),
     "f1": (metrics.F1, of_labels, (12,)),
     "precision": (metrics.Precision, of_labels, ()),
@@ -269,7 +273,7 @@ KINDS = {
 FAMILY = 101
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [name for name, (_, _, sizes) in KINDS.items() if LONG or sizes])
 def test_equal_models_seldom_have_a_winner_in_a_family_of_slices(kind, rng):
     make, draw, sizes = KINDS[kind]
     slices = (50_000 if LONG else 4000) // (20 if kind == "auroc" else 1)
@@ -282,6 +286,76 @@ def test_equal_models_seldom_have_a_winner_in_a_family_of_slices(kind, rng):
         false = np.sum(p < 0.05 / FAMILY)
         assert false <= expected + 4 * np.sqrt(max(expected, 1)), (size, false)
         assert np.mean(p < 0.05) <= 0.06 + 4 * np.sqrt(0.05 / slices), size
+
+
+# Of 12 rows: if exchanging the models in a row is as likely as not, all signs have one probability.
+SIZES = {
+    "one or two": np.tile([1, 2], 6),
+    "from one to three": np.linspace(1, 3, 12),
+    "uniform": np.linspace(0, 1, 13)[1:],
+    "right or wrong, with noise": np.r_[np.ones(10), 0.01, 0.02],
+    "four large, and noise": np.r_[np.ones(4), np.full(8, 1e-3)],
+    "normal": stats.norm.isf(np.arange(1, 13) / 26),
+    "exponential": stats.expon.isf(np.arange(1, 13) / 13),
+}
+SIGNS = 1 - 2 * (np.arange(2**12)[:, None] >> np.arange(12) & 1)
+
+
+def test_equal_models_have_small_p_values_as_seldom_as_those_say():
+    make = Compare(metrics.Mean(), method="formula")
+    run = optimized(jax.vmap(lambda a, b: make.update(values_a=a, values_b=b).compute()))
+    b = np.stack(list(SIZES.values()))[:, None] * SIGNS
+    b = b.reshape(-1, 12).astype(np.float32)
+    p = np.asarray(run(np.zeros_like(b), b)["p_value"]).reshape(len(SIZES), -1)
+    for name, each in zip(SIZES, p, strict=True):
+        for level in (0.05, 0.01, 0.05 / FAMILY):
+            # Student's t is no exact test of these.
+            assert np.mean(each < level) <= 1.2 * level, (name, level)
+
+
+def test_rows_that_change_alike_have_a_wide_interval_whatever_they_weigh(rng):
+    rows = 8
+    ones, ids = np.ones(rows), np.repeat(np.arange(rows), np.arange(1, rows + 1))
+    texts = ["x y z x y z x y"[: 2 * n + 1] for n in range(rows)]
+    wrong = ["a a a a a a a a"[: 2 * n + 1] for n in range(rows)]
+    compared = {
+        "weights": (metrics.Mean(), {"weights": rng.exponential(size=rows)}, {}),
+        "one heavy row": (metrics.Mean(), {"weights": np.r_[1e6, ones[1:]]}, {}),
+        "clusters": (metrics.Mean(), {"cluster": ids}, {"clusters": 64}),
+        "texts": (metrics.WER(), {"target": texts, "preds_a": texts, "preds_b": wrong}, {}),
+        "four rows": (metrics.Mean(), {"values_b": np.arange(3.0, 7)}, {}),
+    }
+    for name, (metric, given, options) in compared.items():
+        count = 4 if name == "four rows" else len(given.get("cluster", ones))
+        if name != "texts":
+            given = {"values_a": np.zeros(count), "values_b": np.ones(count)} | given
+        found = Compare(metric, method="formula", **options).update(**given).results()
+        assert found["lower"] < found["difference"] < found["upper"], name
+        assert found["p_value"] >= 2.0 ** (1 - rows), name
+        # The interval and the test agree.
+        if not 0.02 < found["p_value"] < 0.1:
+            assert (found["lower"] > 0) == (found["p_value"] < 0.05), name
+
+
+@pytest.mark.parametrize("scale", [1e100, 1e-300])
+def test_rows_beyond_the_range_of_squares_have_no_interval_and_a_warning(scale):
+    values = np.arange(8) * scale
+    compared = Compare(metrics.Mean(), method="formula")
+    with pytest.warns(datarax.PrecisionWarning, match="their squares leave the range"):
+        found = compared.update(values_a=np.zeros(8), values_b=values).results()
+    assert found["difference"] == pytest.approx(3.5 * scale)
+    assert np.isnan([found["lower"], found["upper"], found["p_value"]]).all()
+    with pytest.warns(datarax.PrecisionWarning, match="no standard error"):
+        alone = datarax.Interval(metrics.Mean()).update(values).results()
+    assert np.isnan([alone["lower"], alone["std_error"]]).all()
+
+
+def test_an_undefined_ratio_has_no_test():
+    right, none = np.ones(6, np.int32), np.zeros(6, np.int32)
+    seen = Compare(metrics.Precision(zero_division=0), method="formula")
+    found = seen.update(preds_a=none, preds_b=right, target=right).results()
+    assert (found["a"], found["b"]) == (0, 1)
+    assert np.isnan([found["lower"], found["upper"], found["p_value"]]).all()
 
 
 @pytest.mark.parametrize("metric", [metrics.TextExactMatch(), metrics.TokenF1()])

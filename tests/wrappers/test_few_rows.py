@@ -126,6 +126,15 @@ def test_a_user_says_the_bounds_of_a_class():
     assert np.isnan([unknown["lower"], unknown["std_error"]]).all()
 
 
+@pytest.mark.parametrize("error", [0, 1])
+def test_a_root_of_equal_errors_has_no_interval_and_a_warning(error):
+    x = np.arange(8.0)
+    with pytest.warns(datarax.PrecisionWarning, match="the rows do not vary"):
+        found = Interval(metrics.RootMeanSquaredError()).update(x, x + error).results()
+    assert found["value"] == error
+    assert np.isnan([found["lower"], found["upper"]]).all()
+
+
 def test_models_that_resample_alike_have_no_interval():
     given = {"preds_a": ONES, "preds_b": ONES, "target": ONES}
     with pytest.warns(datarax.PrecisionWarning, match="resampling gives no interval"):
