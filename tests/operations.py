@@ -21,6 +21,8 @@ from typing import Any
 import jax
 import numpy as np
 
+import datarax
+from datarax._platform import Platform
 from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import walk
@@ -38,11 +40,16 @@ NO_WORK = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
 def programs(case: Case) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """The functions that update and read the metric, with their arguments."""
-    metric = case.traceable()
-    inputs = case.inputs.draw(np.random.default_rng(0), ROWS)
-    arrays = metric.arguments_from(case.arrays(inputs))
+    metric, arrays = arguments(case)
     update = jax.jit(lambda metric, arrays: metric.update(**arrays))
     return {"update": (update, (metric, arrays)), "read": (jax.jit(read), (metric,))}
+
+
+def arguments(case: Case) -> tuple[Metric, dict[str, Any]]:
+    """The empty metric, and the arguments of an update."""
+    metric = case.traceable()
+    inputs = case.inputs.draw(np.random.default_rng(0), ROWS)
+    return metric, metric.arguments_from(case.arrays(inputs))
 
 
 def traced(function: Any, args: tuple[Any, ...]) -> list[str]:
@@ -53,6 +60,12 @@ def traced(function: Any, args: tuple[Any, ...]) -> list[str]:
 def names(jaxpr: Any) -> list[str]:
     """The operations of a program, with those of its loops and branches."""
     return [equation.primitive.name for equation in _equations(jaxpr)]
+
+
+def holds_float64(jaxpr: Any) -> bool:
+    """True if an array of the program is of float64."""
+    arrays = (x for each in _equations(jaxpr) for x in (*each.invars, *each.outvars))
+    return any(getattr(x.aval, "dtype", None) == np.float64 for x in arrays)
 
 
 def passes(update: Any) -> int:
@@ -127,9 +140,39 @@ def optimized(function: Any, args: tuple[Any, ...]) -> list[str]:
     return [name for name in names if name not in NO_WORK]
 
 
-def traces(case: Case) -> dict[str, Any]:
-    """The traced programs of a case, by name."""
-    return quietly(lambda: {n: jax.make_jaxpr(f)(*x).jaxpr for n, (f, x) in programs(case).items()})
+def traces(case: Case, platform: Platform = "cpu") -> dict[str, Any]:
+    """The traced programs of a case on a platform, by name."""
+    with datarax.lowering_for(platform):
+        return quietly(
+            lambda: {n: jax.make_jaxpr(f)(*x).jaxpr for n, (f, x) in programs(case).items()}
+        )
+
+
+def exported(case: Case, *platforms: str) -> str:
+    """The text of one program that updates, merges and reads, exported for several platforms."""
+    # Only plain containers can be exported.
+    leaves, structure = jax.tree.flatten(arguments(case))
+
+    @jax.jit
+    def program(leaves: list[Any]) -> list[Any]:
+        metric, arrays = structure.unflatten(leaves)
+        updated = metric.update(**arrays)
+        return jax.tree.leaves((updated.merge(metric), read(updated).value))
+
+    return quietly(lambda: jax.export.export(program, platforms=platforms)(leaves).mlir_module())
+
+
+def imprecise_products(jaxpr: Any) -> list[str]:
+    """The products of floats that may be of fewer digits: bfloat16 on a TPU, TF32 on a GPU."""
+    found = []
+    for each in _equations(jaxpr):
+        of_floats = any(np.issubdtype(x.aval.dtype, np.inexact) for x in each.invars[:2])
+        if each.primitive.name in ("dot_general", "conv_general_dilated") and of_floats:
+            asked = each.params["precision"]
+            asked = asked if isinstance(asked, tuple) else (asked,)
+            if {*asked} != {jax.lax.Precision.HIGHEST}:
+                found.append(f"{each.primitive.name} of {asked[0]}")
+    return found
 
 
 def arrays(case: Case) -> int:

@@ -1,5 +1,7 @@
 """No metric's program grows unnoticed, and the representatives hold what any program holds.
 
+Nor does a program hold what the platform lacks that it is lowered for, or lose digits there.
+
 A new metric has no record until `python -m tests.operations --write` next runs.
 """
 
@@ -9,18 +11,23 @@ from itertools import chain
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
+import datarax
 from tests.operations import (
     RECORDED,
     RECORDED_PASSES,
     arrays,
+    exported,
+    holds_float64,
+    imprecise_products,
     names,
     passes,
     traces,
     what_the_engine_sees,
 )
-from tests.registry import CASES, CHOSEN, ENGINE_GROUPS
+from tests.registry import CASES, CHOSEN, ENGINE_GROUPS, EVERYWHERE
 
 WRITTEN_WITH = "0.10.2"
 RECORDS = json.loads(RECORDED.read_text())
@@ -28,9 +35,15 @@ SLACK = 1.0 if jax.__version__ == WRITTEN_WITH else 1.25
 
 
 @pytest.fixture(scope="module")
-def traced():
+def jaxprs():
+    """The programs of each case on each platform, by name."""
+    return {p: {case.id: traces(case, p) for case in CASES} for p in ("cpu", "tpu")}
+
+
+@pytest.fixture(scope="module")
+def traced(jaxprs):
     """The operations of each case by the name of the program, and the passes of its update."""
-    found = {case.id: traces(case) for case in CASES}
+    found = jaxprs["cpu"]
     operations = {
         case: {name: names(jaxpr) for name, jaxpr in each.items()} for case, each in found.items()
     }
@@ -105,6 +118,52 @@ def test_the_representatives_hold_every_operation_and_state(traced):
     assert not missing, (
         f"add some to {CHOSEN.name}; python -m tests.operations --write does\n{missing}"
     )
+
+
+def test_programs_of_tpus_hold_no_float64(jaxprs):
+    found = {
+        f"{case}: {name}"
+        for case, each in jaxprs["tpu"].items()
+        for name, jaxpr in each.items()
+        if holds_float64(jaxpr)
+    }
+    assert found == set()
+    assert holds_float64(jaxprs["cpu"]["mean"]["update"])
+
+
+def test_products_of_floats_ask_for_the_highest_precision(jaxprs):
+    found = {
+        f"{case}: {name} on {platform}: {', '.join(lacking)}"
+        for platform, cases in jaxprs.items()
+        for case, each in cases.items()
+        for name, jaxpr in each.items()
+        if (lacking := imprecise_products(jaxpr))
+    }
+    assert found == set()
+
+
+def test_a_planted_product_of_fewer_digits_is_found():
+    x = np.ones((2, 2), np.float32)
+    assert imprecise_products(jax.make_jaxpr(jax.numpy.matmul)(x, x).jaxpr)
+    assert not imprecise_products(jax.make_jaxpr(jax.numpy.matmul)(x > 0, x > 0).jaxpr)
+
+
+def test_programs_are_exported_for_all_platforms_at_once(jaxprs):
+    """Of each operation one case: whether a platform has it does not depend on the metric."""
+    seen, found = set(), {}
+    for case in CASES:
+        new = {*chain.from_iterable(map(names, jaxprs["tpu"][case.id].values()))} - seen
+        seen |= new
+        if not (new or EVERYWHERE):
+            continue
+        try:
+            with datarax.lowering_for("tpu"):
+                text = exported(case, "cpu", "cuda", "rocm", "tpu")
+            found |= {case.id: "holds float64"} if "f64" in text else {}
+            exported(case, "cpu", "cuda", "rocm")
+        except Exception as error:
+            found[case.id] = f"{type(error).__name__}: {error}"
+    assert found == {}
 
 
 def test_the_quick_part_of_the_tests_names_representatives():

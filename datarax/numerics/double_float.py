@@ -252,6 +252,13 @@ class DoubleFloat:
         It may move or select elements, negate or scale them by powers of two. All else is for
         `apply`: JAX could not differentiate it in an inner `jit`.
         """
+        if self._is_wide and self.is_on_host and not has_float64():
+            # The function may use arrays of a program without float64, as `where` with a condition.
+            with np.errstate(over="ignore"):
+                high, low = self
+            result = function(high)
+            if not on_host(result):
+                return DoubleFloat(result, function(low))
         return _together(function, self)
 
     def _each(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
@@ -265,8 +272,8 @@ class DoubleFloat:
 
         Where the number is one array, it may be any function of it.
         """
-        if not self._is_wide:
-            return self.map(lambda part: function(part, *arrays))
+        if not self._is_wide or _needs_parts(arrays):
+            return DoubleFloat(*(function(part, *arrays) for part in self))
         return self._made(in_x64(function, self._number, *arrays))
 
     def computed(self, function: Callable[..., PyTree], *arrays: jax.Array) -> "DoubleFloat":
@@ -274,7 +281,7 @@ class DoubleFloat:
 
         For loops, whose carry is then one array where it can be.
         """
-        if not self._is_wide:
+        if not self._is_wide or _needs_parts(arrays):
             return DoubleFloat(*function(pairs.add, tuple(self), *arrays))
         return self._made(in_x64(partial(function, operator.add), self._number, *arrays))
 
@@ -289,7 +296,7 @@ class DoubleFloat:
         return value if on_host(value) else _cast(value, np.float32)
 
     def __getitem__(self, index: PyTree) -> "DoubleFloat":
-        return self.map(lambda x: x[index])
+        return _together(lambda x: x[index], self, beside=index)
 
     def __iter__(self) -> Iterator[jax.Array]:
         """Unpacks into `high, low`."""
@@ -372,7 +379,7 @@ def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def where(condition: jax.Array, a: DoubleFloat, b: DoubleFloat) -> DoubleFloat:
     """`jnp.where` of double-floats."""
-    return _together(lambda x, y: xp.where(condition, x, y), a, b)
+    return _together(lambda x, y: xp.where(condition, x, y), a, b, beside=condition)
 
 
 def stack(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
@@ -385,9 +392,17 @@ def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
     return _together(lambda *x: xp.concatenate(x, axis), *doubles)
 
 
-def _together(function: Callable[..., jax.Array], *doubles: DoubleFloat) -> DoubleFloat:
+def _needs_parts(beside: PyTree) -> bool:
+    """True if numbers of the host, used with these arrays, are in a program without float64."""
+    return not on_host(beside) and not has_float64()
+
+
+def _together(
+    function: Callable[..., jax.Array], *doubles: DoubleFloat, beside: PyTree = None
+) -> DoubleFloat:
+    """`function` of the numbers or of their parts, which uses no arrays but those `beside`."""
     numbers = [x._number for x in doubles if x._is_wide]
-    if len(numbers) < len(doubles):
+    if len(numbers) < len(doubles) or _needs_parts(beside):
         return DoubleFloat(*(function(*parts) for parts in zip(*doubles, strict=True)))
     with elementary_in_x64():
         return DoubleFloat._made(function(*numbers))

@@ -21,6 +21,7 @@ from datarax.metrics.base import Metric, shareable
 from datarax.metrics.reading import Reading, Undefined
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import whole_or_float
+from datarax.numerics.products import matrix_product
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import in_range, least_weight, rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
@@ -257,7 +258,7 @@ def _largest_group(beats: jax.Array) -> jax.Array:
     reaches = beats | xp.eye(size, dtype=xp.bool_)
     for _ in range((size - 1).bit_length()):
         each = reaches.astype(xp.float32)  # sums of positive numbers are never rounded to 0
-        reaches = each @ each > 0
+        reaches = matrix_product(each, each) > 0
     together = reaches & reaches.T
     sizes = xp.sum(together, 1, xp.int32)
     ids = xp.arange(size, dtype=xp.int32)
