@@ -33,12 +33,20 @@ def same_axes(tree: PyTree, names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if _held(tree, name) != _DIFFERS)
 
 
-def _held(tree: PyTree, axis: str) -> int:
-    """What devices along an axis hold of the arrays of a pytree."""
+def _held(tree: PyTree, axis: str, known: dict[int, int] | None = None) -> int:
+    """What devices along an axis hold of the arrays of a pytree.
+
+    `known` holds the replies for inputs of equations, by their `id`: without it, their number would
+    double with each layer of a network that adds its result to its input.
+    """
     coming, seen, found = list(jax.tree.leaves(tree)), set[int](), _SAME
-    while coming:
+    known = {} if known is None else known
+    while coming and found != _DIFFERS:
         x = coming.pop()
         if not isinstance(x, Tracer) or axis not in varying_axes(x) or id(x) in seen:
+            continue
+        if id(x) in known:
+            found = max(found, known[id(x)])
             continue
         seen.add(id(x))
         # Of the tracers of JAX, those of a program that is being traced have it.
@@ -49,11 +57,11 @@ def _held(tree: PyTree, axis: str) -> int:
         if not _names(equation, axis):
             coming += inputs
             continue
-        outputs = _outputs(equation, [_held(each, axis) for each in inputs], inputs, axis)
+        for each in inputs:
+            known[id(each)] = _held(each, axis, known)
+        outputs = _outputs(equation, [known[id(each)] for each in inputs], inputs, axis)
         places = [i for i, var in enumerate(equation.outvars) if var is getattr(x, "val", None)]
         found = max([found, *([outputs[i] for i in places] or outputs)])
-        if found == _DIFFERS:
-            return found
     return found
 
 

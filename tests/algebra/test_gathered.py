@@ -170,3 +170,22 @@ def test_over_two_axes_of_which_the_rows_are_gathered_over_one(rng):
     mapped = over_shards(evaluate, mesh, P(("data", "model")), P())
     got = jax.block_until_ready(mapped(place(x, mesh, P(("data", "model")))))
     assert got.results() == pytest.approx(x.sum(dtype=np.float64), rel=1e-6)
+
+
+def test_many_layers_with_gathered_weights_are_looked_at_once(rng):
+    """Each adds its result to its input, so there are 2**40 ways through 40 of them."""
+
+    @jax.checkpoint
+    def layer(shard, x):
+        return x * jnp.mean(gathered(shard))
+
+    def evaluate(rows, shard):
+        x = gathered(rows)
+        for _ in range(40):
+            x = x + layer(shard, x)
+        return Sum().update(x).sync("data")
+
+    mesh = make_mesh("auto", DATA)
+    rows, shards = (place(x, mesh, P("data")) for x in (np.ones(16, np.float32), np.zeros(16)))
+    mapped = over_shards(evaluate, mesh, (P("data"), P("data")), P())
+    assert mapped(rows, shards).results() == 16
