@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._errors import MetricInputError, MetricTypeError, PrecisionWarning
 from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import update_context
 from datarax._xp import BLOCK, is_in_program, on_host, xp
@@ -23,6 +23,8 @@ _PLAIN = {np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _LEAST = float(np.finfo(np.float32).tiny)
 """The least normal float32."""
+_FAINT = _LEAST * 2.0**24
+"""Beside numbers below this, one that becomes 0 is more than a rounding error."""
 _TOO_LARGE = float(np.finfo(np.float32).max) + 2.0**103
 """The least number that as a float32 is infinite: halfway to the next power of two's float."""
 
@@ -38,6 +40,9 @@ def numeric(
 
     In an array of NumPy, numbers that are subnormal in the default float become 0, as CPUs and TPUs
     make them in a program; `subnormals=True` keeps them, where nothing depends on them.
+
+    Warns:
+        PrecisionWarning: float64 numbers become 0, and the others of the array are not far from it.
 
     Raises:
         MetricTypeError: `x` holds something other than numbers.
@@ -78,7 +83,7 @@ def numeric(
     if array.dtype.kind == "f" and array.dtype.itemsize >= 8:
         array = array.astype(_FLOAT64, copy=False)  # JAX has no longdouble
         if not x64_enabled():
-            return array if any_range else in_range_of_float32(array)  # type: ignore[return-value]
+            return array if any_range else _in_range_of_float32(array, name)  # type: ignore[return-value]
     elif array.dtype.itemsize == 8:  # the dtype that it has on devices: with x64 disabled, 32 bits
         array = _in_32_bits(array, name)
     return array if subnormals else without_subnormals(array)
@@ -117,11 +122,17 @@ def refuse_wide(arrays: PyTree, about: str = "") -> None:
             raise _too_large(about + (name or "array"))
 
 
-def in_range_of_float32(x: np.ndarray) -> np.ndarray:
+def _in_range_of_float32(x: np.ndarray, name: str) -> np.ndarray:
     """Float64 numbers; those that a float32 does not hold are infinite, or 0 if they are small."""
     size = np.abs(x)
     small = (size < _LEAST) & (size > 0)
     if small.any():
+        if np.max(size) < _FAINT and update_context.get().checks != "none":
+            warn(
+                f"{name}: the numbers are as small as the least float32, and those below "
+                f"{_LEAST:.2g} count as 0. Multiply them first, for example by 2.0**100",
+                PrecisionWarning,
+            )
         x = np.where(small, np.copysign(0.0, x), x)
     large = (size >= _TOO_LARGE) & (size < np.inf)
     return np.where(large, np.copysign(np.inf, x), x) if large.any() else x

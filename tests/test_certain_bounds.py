@@ -15,6 +15,7 @@ import pytest
 
 import datarax
 from datarax.metrics.curves.area_under_curve import AreaMetric
+from datarax.statistics.scores import ScoreHistogram
 from tests.registry import CASES, Case
 
 ROWS = 48
@@ -98,6 +99,33 @@ def test_bounds_hold_the_exact_value_of_float64_data(case, rng):
                 together = datarax.Collection({"a": seen}).bounds()["a"]
                 jax.tree.map(np.testing.assert_array_equal, together, seen.bounds())
                 check(f"{case.id}, {kind}", value, seen.bounds(), due, said or binned)
+
+
+ESTIMATES = [
+    case
+    for case in CASES
+    if isinstance(getattr(case.make(), "statistic", None), ScoreHistogram)
+    and case not in BOUNDED
+    and not getattr(case.make(), "from_logits", False)
+]
+
+
+@pytest.mark.parametrize("case", ESTIMATES, ids=lambda case: case.id)
+def test_a_value_without_bounds_says_that_it_is_an_estimate(case, rng):
+    def said(metric, preds):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            metric.update(preds, given["target"]).results()
+        return any(each.category is datarax.PrecisionWarning for each in caught)
+
+    given = case.inputs.draw(rng, ROWS)
+    scores = rng.random(given["preds"].shape)
+    kept = case.make(exact=True, capacity=ROWS, bits=None)
+    for preds in (scores + 2.0**40, 0.5 + 1e-10 * scores):
+        assert said(case.make(), preds)
+        assert not said(kept, preds)
+    assert not said(case.make(), given["preds"])
+    assert not said(kept, 1 - 2.0**-53 * rng.integers(0, 9, scores.shape))
 
 
 def are_apart(metric, given):

@@ -13,7 +13,7 @@ import pytest
 
 import datarax
 from datarax import metrics
-from tests.registry import BATCH, BUNDLES, GROUPS, Case, arrays_of, probabilistic
+from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, arrays_of, probabilistic
 from tests.registry.case import Arrays, widened
 from tests.registry.edges import _are_probabilities
 from tests.test_laws import fold, value_of, weights_of
@@ -227,6 +227,46 @@ def test_numbers_beyond_float32():
         with pytest.warns(datarax.InvalidValuesWarning, match="4 infinite"):
             assert np.isnan(metric.update(x).results())
     assert metrics.MeanSquaredError().update(x, y).results() == np.inf  # beyond float64, too
+
+
+@pytest.mark.parametrize("scale", [2.0**-150, 2.0**150])
+def test_numbers_beyond_float32_are_right_or_announced(scale, rng):
+    """By a warning: what is ranked keeps its order, or the metric says that it does not."""
+    # Log-odds beyond 700 are infinite, as is documented; a threshold is an upper bound.
+    others = {"auroc_class_logits", "roc_class_logits", "conformal_threshold"}
+    checked = []
+    for case in CASES:
+        if case.host or not case.inputs.rows or case.id in others:
+            continue
+        drawn = case.inputs.draw(rng, BATCH)
+        given = {
+            n: x.astype(np.float64) * scale if x.dtype == np.float32 else x
+            for n, x in drawn.items()
+        }
+        usable = case.inputs.valid(**given)
+        if not (usable.all() and any(x.dtype == np.float64 for x in given.values())):
+            continue
+        metric = case.make()
+        with np.errstate(all="ignore"):
+            want = case.oracle(np.ones(usable.shape), **widened(given))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            got = metric.update(**metric.arguments_from(case.arrays(given))).results()
+        if not said:
+            for x, y in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+                np.testing.assert_allclose(x, y, 1e-6, err_msg=case.id)
+        checked.append((case.cls, bool(said)))
+    # What compares numbers needs no warning; nor do these of float32, and of a few small numbers.
+    right = {cls for cls, said in checked if not said}
+    assert {metrics.NDCG, metrics.Accuracy, metrics.Mean, metrics.MeanAbsoluteError} <= right
+    assert {cls for cls, said in checked if said} >= {metrics.SpearmanCorrCoef, metrics.R2Score}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small = np.array([1e-200, 0.25, 0.5])
+        assert metrics.R2Score().update(small, small).results() == 1
+        assert metrics.Max().update(np.array([0.0, 0.0])).results() == 0
+        one = np.array([1e-60, 0.25, 0.5]), np.array([0.1, 1e-60, 0.2])
+        assert metrics.SpearmanCorrCoef().update(*one).results() == pytest.approx(0.5)
 
 
 def test_a_threshold_and_weights_in_float64():

@@ -351,10 +351,7 @@ class Metric(State):
         )
 
     def undefined_parts(self) -> Undefined | None:
-        """The parts of the value, on the host, that a convention defines; a reading warns of them.
-
-        None if there are none.
-        """
+        """The parts of the value, on the host, of which a reading warns; None if there are none."""
         return None
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds | None]:

@@ -345,7 +345,10 @@ def _rounded_outward(lower: PyTree, upper: PyTree) -> tuple[PyTree, PyTree]:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Undefined:
-    """Marks the parts of a value that the data does not define: they are NaN, or a convention."""
+    """Marks the parts of a value that the data, as it is kept, does not define.
+
+    They are NaN, a convention, or an estimate.
+    """
 
     where: jax.Array
     """The mask of these parts."""

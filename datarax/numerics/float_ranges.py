@@ -12,6 +12,7 @@ _CODE = np.int32(0x20000000)
 """The bits of the least code, a float32. There are 2**29 of them, and all are normal numbers."""
 _LAST = np.int32(2**29 - 1)
 _TINY, _INFINITY = np.finfo(np.float32).tiny, np.float32(np.inf)
+_MOST = np.finfo(np.float32).max
 
 
 def outward(x: np.ndarray) -> tuple[Any, Any]:
@@ -44,8 +45,8 @@ def two_keys(x: Any) -> tuple[Any, Any]:
 
     The first is the number rounded toward zero. The second is 0 if that is the number, else a code
     of the 29 bits that it lacks, with the sign of the number. So both are exact, but for numbers
-    beyond the range of float32, and those other than 0 that are below its least normal number: they
-    have the last code, see `is_single`.
+    beyond the range of float32, and those other than 0 that are below its least normal number: all
+    of them share one code, see `is_single`.
     """
     with np.errstate(over="ignore", under="ignore"):
         near = x.astype(np.float32)
@@ -62,7 +63,7 @@ def two_keys(x: Any) -> tuple[Any, Any]:
 
 
 def of_two_keys(first: Any, code: Any) -> Any:
-    """The float64 numbers with these keys; of the last code, one between its neighbours."""
+    """The float64 numbers with these keys; of keys that several share, one of them."""
     whole = np.where(code != 0, np.abs(code).view(np.int32) - _CODE, 0)
     rest = whole * np.where(first == 0, _TINY, _unit(first)) / 2.0**29
     return first.astype(np.float64) + np.copysign(rest, code)
@@ -90,10 +91,13 @@ def _unit(first: np.ndarray) -> np.ndarray:
     return np.ldexp(1.0, np.frexp(np.where(np.isfinite(first), first, 0))[1] - 24)
 
 
-def is_single(code: Any) -> Any:
-    """True for the codes that only one number has, with its first key."""
-    last = (_CODE + _LAST).view(np.float32)
-    return xp.abs(code) != np.asarray(last, code.dtype)
+def is_single(first: Any, code: Any) -> Any:
+    """True for the keys, from `two_keys`, that only one number has.
+
+    `first` may also be the number, or the end of it that is nearer to zero.
+    """
+    last, size = (_CODE + _LAST).view(np.float32), xp.abs(first)
+    return (xp.abs(code) != np.asarray(last, code.dtype)) | ((size >= _TINY) & (size < _MOST))
 
 
 def is_within_floats(gap: Any, size: Any) -> bool:

@@ -480,7 +480,8 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         if self.keeps_digits:
             negated, code = _taken(self.codes.value, order)
             some = xp.isfinite(code)
-            is_one = (least > greatest) & (negated == -code) & is_single(code)
+            nearer = xp.minimum(xp.abs(least), xp.abs(greatest))
+            is_one = (least > greatest) & (negated == -code) & is_single(nearer, code)
             is_tie = xp.where(some, is_one, least >= greatest)
             least = xp.where(some, next_float(least, -np.inf), least)
             greatest = xp.where(some, next_float(greatest, np.inf), greatest)

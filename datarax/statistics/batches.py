@@ -307,7 +307,7 @@ def predictions(
         MetricTypeError: the labels are not integers.
     """
     as_given = preds
-    preds = numeric(preds, name)
+    preds = numeric(preds, name, any_range=True)
     target = class_labels(target, size)
     scores = preds.ndim == target.ndim + 1
     if scores and preds.shape != (*target.shape, size):

@@ -227,7 +227,7 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
 
         Integers of 32 bits are not rounded, nor is float64 on the host.
         """
-        p, t, w, invalid = pairs(preds, target, weights, ())
+        p, t, w, invalid = pairs(preds, target, weights, (), any_range=True)
         w = xp.broadcast_to(w, p.shape)
         # On an `Explicit` mesh, one of a pair may be sharded and the other not.
         parts = replicated((*_keys(p), *_keys(t), as_float(w).astype(default_float())))

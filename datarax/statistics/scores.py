@@ -72,6 +72,15 @@ class Groups(NamedTuple):
             positives=p, negatives=n, positives_above=above_p, negatives_above=above_n
         )
 
+    def share_of_unordered_pairs(self) -> jax.Array:
+        """The share of pairs of a positive and a negative that are in one group, but no tie.
+
+        Of shape (size,); 0 without pairs.
+        """
+        within = (self.positives * self.negatives).map(lambda x: xp.where(self.is_tie, 0, x)).sum(1)
+        pairs = (self.total_positives * self.total_negatives)[:, 0]
+        return xp.where(pairs.high > 0, (within / pairs).to_float(), 0)
+
     @property
     def occupied(self) -> jax.Array:
         """True for the groups that are not empty."""
@@ -410,7 +419,7 @@ class ScoreBuffer(KeepsRows, Scores):
         keys, (positives, negatives, *others) = ordered[: len(keys)], ordered[len(keys) :]
         is_tie = xp.ones_like(scores, xp.bool_)
         for codes in (*keys[1:], *others):
-            is_tie = is_single(codes)
+            is_tie = is_single(keys[0], codes)
         edge = xp.ones_like(scores[:, :1], xp.bool_)
         differs = reduce(operator.or_, (x[:, 1:] != x[:, :-1] for x in keys))
         first = xp.concatenate([edge, differs], -1)

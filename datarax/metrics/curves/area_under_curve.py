@@ -22,8 +22,13 @@ from datarax.metrics.curves.area_variance import (
     squared_weights_of,
     variance_by_influence,
 )
-from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
-from datarax.metrics.reading import Bounds
+from datarax.metrics.curves.score_metric import (
+    MOST_UNORDERED,
+    ScoreMetric,
+    fraction,
+    share_among_highest,
+)
+from datarax.metrics.reading import Bounds, Undefined
 from datarax.metrics.squared_weights import SquaredWeights
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.float_grid import default_bits
@@ -165,7 +170,11 @@ class AreaMetric(ScoreMetric):
             upper = xp.where(is_incomplete, greatest, upper)
         # Bounds of a full buffer are the extremes, and there is a warning of its own.
         remedy = "more bits= narrows this, and exact=True with capacity= keeps the scores"
-        return value, Bounds(lower, upper, None if self.exact else 0.01, remedy, rounded)
+        widest = None if self.exact else MOST_UNORDERED
+        return value, Bounds(lower, upper, widest, remedy, rounded)
+
+    def undefined_parts(self) -> Undefined | None:
+        return None  # bounds say more
 
     @property
     def is_pooled(self) -> bool:

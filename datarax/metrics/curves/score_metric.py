@@ -10,8 +10,21 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.reading import Undefined
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.statistics.scores import Groups, ScoreBuffer, ScoreHistogram, Scores
+
+MOST_UNORDERED = 0.01
+"""The share of pairs of a positive and a negative, without a known order, that gives a warning."""
+_IN_BINS = (
+    "many positives and negatives are in the same bins, so the value is an estimate: more bits= "
+    "makes bins narrower, and exact=True with capacity= keeps the scores; if all float64 scores "
+    "are near one number, subtract it before the update"
+)
+_BEYOND_FLOAT32 = (
+    "scores beyond the range of float32, 1.2e-38 to 3.4e38, count as equal, so the value is an "
+    "estimate. Scale them into it before the update"
+)
 
 
 class ScoreMetric(Metric):
@@ -95,6 +108,10 @@ class ScoreMetric(Metric):
     def groups(self) -> Groups:
         """The weights by class and group of scores, all scaled by one power of two."""
         return self.statistic.scaled_groups()
+
+    def undefined_parts(self) -> Undefined | None:
+        share = self.groups().share_of_unordered_pairs()
+        return Undefined(share > MOST_UNORDERED, _BEYOND_FLOAT32 if self.exact else _IN_BINS)
 
     def by_task(self, values: PyTree) -> PyTree:
         """The result from values by class, (size, ...): a binary task has only one."""

@@ -172,7 +172,8 @@ def tokens_right(
         MetricTypeError: ids that are not integers.
     """
     # `ClassRows` sees to subnormal logits, of which there may be many.
-    preds, target = numeric(preds, "preds", subnormals=top_k == 1), token_ids(target, "target")
+    preds = numeric(preds, "preds", subnormals=top_k == 1, any_range=True)
+    target = token_ids(target, "target")
     if preds.ndim == target.ndim:
         same_shape(preds, target)
         preds = token_ids(preds, "preds")

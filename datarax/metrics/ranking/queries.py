@@ -76,7 +76,7 @@ def ranked_queries(
         MetricInputError: the shapes do not fit together; shows them.
         MetricTypeError: the queries are not integers, or `valid` is no mask.
     """
-    scores, relevance = numeric(preds, "preds"), numeric(target, name)
+    scores, relevance = numeric(preds, "preds", any_range=True), numeric(target, name)
     same_shape(scores, relevance, ("preds", name))
     ids = None if query is None else _query_ids(query, scores)
     if ids is None and scores.ndim != 2:

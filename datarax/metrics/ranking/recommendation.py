@@ -149,7 +149,7 @@ class IntraListDiversity(Recommended):
 
     def scored(self, *given: PyTree) -> tuple[Queries, jax.Array]:
         preds, embeddings, *rest = given
-        preds = numeric(preds, "preds")
+        preds = numeric(preds, "preds", any_range=True)
         x = replicated(as_float(numeric(embeddings, "embeddings")))
         if x.ndim != preds.ndim + 1 or x.shape[:-1] != preds.shape:
             raise MetricInputError(

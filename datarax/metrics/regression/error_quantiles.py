@@ -85,7 +85,9 @@ class MedianAbsoluteError(RegressionMetric):
         self.statistic = ValueHistogram(bits=self.bits)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        p, t = numeric(preds, "preds"), numeric(target, "target")
+        p, t = (
+            numeric(x, name, any_range=True) for x, name in ((preds, "preds"), (target, "target"))
+        )
         same_shape(p, t)
         error = xp.abs(difference(p, t))
         if not (is_rounded(p) or is_rounded(t)):

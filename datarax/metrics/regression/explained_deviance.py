@@ -5,8 +5,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import finite_number
-from datarax._typing import PyTree
+from datarax._checks import finite_number, numeric
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, on_host, read_on_host, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
@@ -197,6 +197,10 @@ class PinballTotal(LossTotal):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.targets = ValueHistogram(bits=self.bits, octaves=15, integers=True)
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        # The losses take any float64, but the bins have the range of float32.
+        return super().update(preds, numeric(target, "target"), weights=weights)
 
     def with_targets(self, target: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         # With the weights of the loss: a target without a usable prediction is left out.

@@ -17,13 +17,13 @@ from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
-from datarax.metrics.reading import Bounds
+from datarax.metrics.reading import Bounds, Undefined
 from datarax.metrics.regression.correlation import fisher_ends
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
-from datarax.numerics.float_ranges import is_within_floats
+from datarax.numerics.float_ranges import is_single, is_within_floats
 from datarax.numerics.limbs import as_double
 from datarax.numerics.products import correlation_coefficient
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
@@ -336,6 +336,12 @@ def rank_correlation_of_bins(
     )
 
 
+_LOST_ORDER = (
+    "several numbers are beyond the range of float32, 1.2e-38 to 3.4e38, and count as equal. Scale "
+    "them into it before the update, or give their logarithms"
+)
+
+
 class RankCorrelation(RegressionMetric):
     """A metric that is computed from a `PairBuffer`; in a `Collection`, such metrics share one.
 
@@ -356,6 +362,16 @@ class RankCorrelation(RegressionMetric):
 
     def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
         return fisher_ends(value, margin)
+
+    def loses_order(self) -> jax.Array:
+        """True if several numbers are kept as one, as they are beyond the range of float32."""
+        *both, _ = self.statistic.columns
+        return xp.any(xp.stack([xp.sum(~is_single(*keys), dtype=xp.int32) > 1 for keys in both]))
+
+    def undefined_parts(self) -> Undefined | None:
+        if isinstance(self.statistic, PairBuffer):
+            return Undefined(self.loses_order(), _LOST_ORDER)
+        return None
 
     def columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Dense ranks of predictions and targets, and weights scaled by a power of two.
@@ -405,7 +421,8 @@ class SpearmanCorrCoef(RankCorrelation):
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact value: of a buffer that is not full, the value.
 
-        Of a buffer that is full, they are -1 and 1.
+        Of a buffer that is full, they are -1 and 1; and if several numbers are beyond the range of
+        float32, whose order it does not keep.
         """
         return bounds_of(self)
 
@@ -417,8 +434,8 @@ class SpearmanCorrCoef(RankCorrelation):
             if on_host(lower, upper):
                 rounded = self.statistic.bins.is_within_floats() & (upper - lower > 0.01)
             return value, Bounds(lower, upper, rounded=rounded)
-        is_full = self.statistic.overflow > 0
-        return value, Bounds(xp.where(is_full, -1, value), xp.where(is_full, 1, value))
+        is_open = (self.statistic.overflow > 0) | self.loses_order()
+        return value, Bounds(xp.where(is_open, -1, value), xp.where(is_open, 1, value))
 
     def compute(self) -> PyTree:
         return self._of_pairs() if self.bits is None else self._of_bins()[1]
