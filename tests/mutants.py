@@ -201,16 +201,18 @@ def copied() -> Iterator[Path]:
 
 
 def found_by(folder: Path, texts: dict[str, str], tests: list[str]) -> str:
-    """The first test that fails in a copy of the tree, if files have these texts; "" if none does.
+    """How pytest reports the first test that fails in a copy of the tree with these texts.
 
-    What ends the tests themselves, or takes too long, counts as found.
+    "" if none fails. The report starts with FAILED, or with ERROR if the test did not run, as by an
+    error of collection. What ends the tests themselves, or takes too long, counts as found.
     """
     originals = {target: (folder / target).read_text() for target in texts}
     for target, text in texts.items():
         (folder / target).write_text(text)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     # Bytecode of a text that has changed within a second would be taken for that of the new one.
-    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    # The processes that tests start import the copy, too.
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
     try:
         done = subprocess.run(
             command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False
@@ -222,8 +224,8 @@ def found_by(folder: Path, texts: dict[str, str], tests: list[str]) -> str:
             (folder / target).write_text(text)
     if done.returncode in NOTHING_FAILED:
         return ""
-    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
-    return failed[1] if failed else f"exit {done.returncode}"
+    failed = re.search(r"^(?:FAILED|ERROR) .+", done.stdout, re.MULTILINE)
+    return failed[0] if failed else f"exit {done.returncode}"
 
 
 if __name__ == "__main__":

@@ -110,7 +110,8 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
 
 
 def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
-    return summary_of(outcome, __version__) | {"notes": [*_left_out(outcome.config), *notes]}
+    summary = summary_of(outcome, __version__)
+    return summary | {"notes": [*_left_out(outcome.config), *notes, *summary["notes"]]}
 
 
 def _left_out(config: Configuration) -> list[str]:

@@ -16,11 +16,12 @@ from datarax.evaluation.outcome_summary import (
     numbers,
     of_replicas,
     plain,
+    undefined_notes,
 )
 from datarax.evaluation.slice_tests import FEWEST_ROWS
 from datarax.evaluation.tasks import better, described
 from datarax.metrics.base import read
-from datarax.metrics.reading import flat_items
+from datarax.metrics.reading import Reading, flat_items
 from datarax.uncertainty import adjust
 from datarax.wrappers.collection import Collection
 
@@ -46,7 +47,9 @@ def comparison_of(
         for key, rows in outcome.excluded.items()
         for model, _, column in [key.partition(":")]
     ]
-    rows, slices = _rows(config, metric), _slices(config, metric)
+    models = read(metric["models"]).checked("", warns=False)
+    of_slices = [read(metric[f"slice_{place}"]) for place in range(len(config.slicings))]
+    rows, slices = _rows(config, metric, models), _slices(config, of_slices)
     every = [*rows, *(row for by in slices for of in by["rows"] for row in of["metrics"])]
     # NaN, of metrics without a p-value, stays NaN and is no test.
     for row, p in zip(every, adjust([row["p_value"] for row in every]), strict=True):
@@ -61,16 +64,15 @@ def comparison_of(
             "columns": outcome.columns,
             "metrics": rows,
             "slices": slices,
-            "excluded": [*excluded, *_lost(config, metric)],
+            "excluded": [*excluded, *_lost(config, models)],
             "confidence": config.confidence,
-            "notes": list(notes),
+            "notes": [*notes, *undefined_notes(config, models, of_slices, below="models/")],
         }
     )
 
 
-def _lost(config: Configuration, metric: Collection) -> Iterator[Json]:
+def _lost(config: Configuration, reading: Reading) -> Iterator[Json]:
     """Lists the rows that one model cannot be used for; metrics that lose the same are together."""
-    reading = read(metric["models"])
     policies, found = dict(reading.policies), {}
     for name, unusable in reading.invalid.items():
         pairs, _, of = name.partition("/")
@@ -84,23 +86,20 @@ def _lost(config: Configuration, metric: Collection) -> Iterator[Json]:
         yield {"reason": reason, "where": where, "rows": lost, "effect": effect}
 
 
-def _rows(config: Configuration, metric: Collection) -> list[Json]:
+def _rows(config: Configuration, metric: Collection, models: Reading) -> list[Json]:
     """The metrics of two models, with their differences and the intervals of those."""
-    results = {
-        name: read(metric[name]).checked("", warns=False).on_host()
-        for name in ("models", "paired")
-        if name in metric
-    }
+    results = {"models": models.on_host()}
+    if "paired" in metric:
+        results["paired"] = read(metric["paired"]).checked("", warns=False).on_host()
     results = dict(flat_items(results))
     return _compared(config, results, of_replicas(metric, "drawn"))
 
 
-def _slices(config: Configuration, metric: Collection) -> list[Json]:
+def _slices(config: Configuration, readings: Sequence[Reading]) -> list[Json]:
     """The same for each slice of each slicing."""
     found = []
-    for place, slicing in enumerate(config.slicings):
-        results = read(metric[f"slice_{place}"]).on_host()
-        rows = []
+    for slicing, reading in zip(config.slicings, readings, strict=True):
+        results, rows = reading.on_host(), []
         for number, name in enumerate(slicing.names):
             of_slice = dict(flat_items(results[str(number)]))
             compared = _compared(config, of_slice, {})

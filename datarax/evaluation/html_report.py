@@ -94,7 +94,7 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
     metrics = summary["metrics"]
     return _page(
         "report.html",
-        {"positive_class": None} | dict(summary),
+        {"positive_class": None, "notes": ()} | dict(summary),
         worst=worst_rows(summary.get("largest_losses")),
         clustered=summary["config"].get("clustered"),
         metrics=[metric_row(metric) for metric in metrics],

@@ -1,7 +1,7 @@
 """The summary of an evaluation: what was computed from what files, as plain JSON."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from datarax._errors import UndefinedMetricWarning
 from datarax._typing import PyTree
 from datarax.evaluation import largest_losses
 from datarax.evaluation.encoding import Configuration, Json
@@ -17,7 +18,7 @@ from datarax.evaluation.slice_tests import with_p_values
 from datarax.evaluation.table_batches import NOT_A_CLASS
 from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metrics.base import read
-from datarax.metrics.reading import Bounds, Reading, Unusable, flat_items
+from datarax.metrics.reading import Bounds, Reading, Undefined, Unusable, flat_items
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.interval import Interval
 
@@ -58,7 +59,8 @@ def summary_of(outcome: Outcome, version: str) -> Json:
     values, ends = _apart(whole.on_host(), formulas)
     ends |= of_replicas(metric, "drawn")
     rows = list(_rows(config, values, ends, whole.bounds))
-    slices = [_slices(config, place, metric, formulas) for place in range(len(config.slicings))]
+    of_slices = [read(metric[f"slice_{place}"]) for place in range(len(config.slicings))]
+    slices = [_slices(config, i, metric, each, formulas) for i, each in enumerate(of_slices)]
     with_p_values(slices, rows, outcome.rows, config)
     done = len(outcome.done)
     absent = (
@@ -81,8 +83,42 @@ def summary_of(outcome: Outcome, version: str) -> Json:
             "largest_losses": largest_losses.as_json(config, outcome.worst),
             "excluded": [*absent, *_unusable(whole, config, _of_labels(outcome))],
             "confidence": config.confidence,
+            "notes": undefined_notes(config, whole, of_slices),
         }
     )
+
+
+def undefined_notes(
+    config: Configuration, whole: Reading, slices: Sequence[Reading], *, below: str = ""
+) -> list[str]:
+    """Says once a metric which ratios are 0/0 and count as 0; and once more, in which slices.
+
+    `below` is the path of the metrics in a slice. A value by class is said only if its metric is
+    not listed, too.
+    """
+    found: dict[str, str] = {}
+    for name, each in whole.undefined_parts(UndefinedMetricWarning):
+        if not name.startswith("figure/"):
+            found[name] = _with_names(each, config).said()
+    for name in [name for name in found if name.startswith("class/")]:
+        said, listed = found.pop(name), name.removeprefix("class/")
+        found.setdefault(listed, f"{said.split(';')[0]}, in the table by class")
+    lines = [f"{name}: {said}" for name, said in found.items()]
+    for slicing, reading in zip(config.slicings, slices, strict=True):
+        for name, each in reading.undefined_parts(UndefinedMetricWarning):
+            if each.groups is not None and name.startswith(below):
+                groups = [f"{slicing.by}={slice_name}" for slice_name in slicing.names]
+                said = _with_names(replace(each, groups=groups), config).said()
+                lines.append(f"{name.removeprefix(below)}: {said}")
+    return lines
+
+
+def _with_names(undefined: Undefined, config: Configuration) -> Undefined:
+    """The same, with the names of classes or labels in place of their numbers."""
+    if config.names is None:
+        return undefined
+    numbers = undefined.labels or range(len(config.names))
+    return replace(undefined, labels=[config.names[i] for i in numbers])
 
 
 def numbers(config: Configuration, values: Values) -> Iterator[tuple[Spec, str, Number]]:
@@ -158,11 +194,15 @@ def _by_class(config: Configuration, values: Values) -> Json | None:
 
 
 def _slices(
-    config: Configuration, place: int, metric: Collection, formulas: Mapping[str, str]
+    config: Configuration,
+    place: int,
+    metric: Collection,
+    reading: Reading,
+    formulas: Mapping[str, str],
 ) -> Json:
-    """The values of one slicing, with intervals where there are any."""
+    """The values of one slicing, from its reading, with intervals where there are any."""
     slicing, by = config.slicings[place], f"slice_{place}"
-    results, drawn = read(metric[by]).on_host(), of_replicas(metric, f"{by}_drawn")
+    results, drawn = reading.on_host(), of_replicas(metric, f"{by}_drawn")
     rows = []
     for number, name in enumerate(slicing.names):
         values, ends = _apart(results[str(number)], formulas)

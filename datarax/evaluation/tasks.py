@@ -3,6 +3,7 @@
 import ast
 import difflib
 import inspect
+import math
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,8 @@ from datarax.metrics.reading import flat_items
 
 _WITH_OPTIONS = re.compile(r"([^()]*)\((.+)\)")
 _WORD = re.compile(r"\w[\w-]*")
+_NUMBERS = {"nan": math.nan, "inf": math.inf}
+"""The words of an option that are numbers. A `Spec` keeps the word, as NaN differs from itself."""
 # Fields that the task or another argument of the command sets, so no option may set them.
 _SET = {
     "num_classes": "--num-classes or --classes",
@@ -164,7 +167,8 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
     """
     cls = class_of(spec.metric)
     fields = fields_of(cls)
-    given: dict[str, Any] = dict(spec.options) | {"on_invalid": on_invalid}
+    given: dict[str, Any] = {name: _NUMBERS.get(x, x) for name, x in spec.options}
+    given["on_invalid"] = on_invalid
     size_field = TASKS[task].size
     if size_field in fields:
         given[size_field] = size

@@ -163,7 +163,8 @@ class Metric(State):
         """
         reading = read(self)
         if not is_traced(self):  # inside `jit` the counts are not known, so nothing can be said
-            reading.checked(type(self).__name__)
+            name = type(self).__name__
+            reading.checked(name).warned_of_undefined(name)
         return placed_as(self, reading.rounded())
 
     @outside_mesh

@@ -356,20 +356,32 @@ class Undefined:
     """The text of the warning; "{}" stands for their indices on the last axis."""
     category: type[Warning] = dataclass_field(default=PrecisionWarning, metadata={"static": True})
     """An `UndefinedMetricWarning` is given by `compute` too, others by `results` alone."""
-    labels: Sequence[int] | None = dataclass_field(default=None, metadata={"static": True})
-    """If given, the number of each part, which the warning has in place of its index."""
+    labels: Sequence[object] | None = dataclass_field(default=None, metadata={"static": True})
+    """If given, what the warning calls each part, in place of its index."""
+    groups: Sequence[object] | None = dataclass_field(default=None, metadata={"static": True})
+    """If given, the names of slices, which are the first axis of the mask."""
 
     def unless(self, condition: jax.Array) -> Self:
         """The same, with no parts where a condition holds."""
         return dataclass_replace(self, where=self.where & ~condition)
 
+    def of_groups(self, names: Sequence[object]) -> Self:
+        """The same of slices with these names, the first on the first axis of the mask."""
+        return dataclass_replace(self, where=self.where[: len(names)], groups=names)
+
     def said(self) -> str:
         """The warning, which lists the first indices."""
-        found = np.unique(np.nonzero(np.atleast_1d(self.where))[-1])
-        if self.labels is not None:
-            found = [self.labels[i] for i in found]
-        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-        return self.reason.format(", ".join(map(str, found[:_LISTED])) + more)
+        where = np.nonzero(np.atleast_1d(self.where))
+        text = self.reason.format(_listed_names(where[-1], self.labels))
+        if self.groups is None:
+            return text
+        return f"in slices {_listed_names(where[0], self.groups)}: {text}"
+
+
+def _listed_names(indices: np.ndarray, names: Sequence[object] | None) -> str:
+    found = np.unique(indices)
+    shown = [str(i if names is None else names[i]) for i in found[:_LISTED]]
+    return ", ".join(shown) + (f" and {len(found) - _LISTED} more" if len(found) > _LISTED else "")
 
 
 @jax.tree_util.register_dataclass
@@ -413,7 +425,7 @@ class Reading:
 
         Args:
             name: the name of a metric that is not in a collection.
-            warns: whether to warn; errors are always raised.
+            warns: whether to warn of such data; errors are always raised.
 
         Raises:
             InvalidValuesError: some data could not be used, and a policy is "raise".
@@ -432,19 +444,28 @@ class Reading:
                 for member, policy, invalid in found
             ]
             warn("\n".join(lines), InvalidValuesWarning)
-        if warns:
-            self._warn_of_undefined(name, UndefinedMetricWarning)
         return self
 
-    def _warn_of_undefined(self, name: str, category: type[Warning]) -> None:
+    def warned_of_undefined(
+        self, name: str, category: type[Warning] = UndefinedMetricWarning
+    ) -> Self:
+        """This reading; warns of the parts that the data does not define, once a metric."""
+        for member, each in self.undefined_parts(category):
+            warn(f"{member or name}: {each.said()}", category)
+        return self
+
+    def undefined_parts(self, category: type[Warning]) -> Iterator[tuple[str, Undefined]]:
+        """The name of each metric that has such parts, of which this category warns, with them."""
         for member, several in self.undefined.items():
             for each in several:
                 if each.category is category and np.any(each.where):
-                    warn(f"{member or name}: {each.said()}", category)
+                    yield member, each
 
     def warned(self, name: str) -> Self:
         """This reading; warns if the scores were probably of another kind than they are taken for,
-        and if the bounds of a value are farther apart than the metric allows."""
+        if the data does not define the value, and if the bounds of a value are farther apart than
+        the metric allows."""
+        self.warned_of_undefined(name)
         for member, invalid in self.invalid.items():
             if invalid.cut is not None and np.any(invalid.cut):
                 warn(f"{member or name}: {CUT}", CutGroupsWarning)
@@ -480,8 +501,7 @@ class Reading:
                         PrecisionWarning,
                     )
                     break  # one number for each metric
-        self._warn_of_undefined(name, PrecisionWarning)
-        return self
+        return self.warned_of_undefined(name, PrecisionWarning)
 
     def on_host(self, *, bounds: bool = False) -> PyTree:
         """The value as Python numbers and NumPy arrays; a dict gets the items "<name>/invalid".

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from datarax._checks import is_integer, numeric, positive_int
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._errors import MetricInputError, MetricTypeError, UndefinedMetricWarning
 from datarax._typing import PyTree
 from datarax._update_context import update_context
 from datarax._xp import is_traced, xp
@@ -19,7 +19,7 @@ from datarax.algebra.row_merge import Target, merge_rows
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import is_call, taken_from
-from datarax.metrics.reading import Presented, Reading, is_wide
+from datarax.metrics.reading import Presented, Reading, Undefined, is_wide
 from datarax.metrics.row_updates import by_elements, counted_rows, rows_of
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
@@ -285,7 +285,18 @@ class Sliced(WithArgument):
             ),
             bounds=prefixed([("overall", overall.bounds), ("slices", of_slices)]),
             flat=False,
+            undefined=self._undefined(overall, slices),
         )
+
+    def _undefined(self, overall: Reading, slices: Reading) -> dict[str, tuple[Undefined, ...]]:
+        """What the data does not define, of all data; of slices, the ratios that count as 0."""
+        found = dict(overall.undefined)
+        for name, several in slices.undefined.items():
+            for each in several:
+                # Slices within slices are said of all data.
+                if each.category is UndefinedMetricWarning and each.groups is None:
+                    found[name] = (*found.get(name, ()), each.of_groups(self._labels))
+        return found
 
     def _without_groups(self, stacked: PyTree) -> PyTree:
         return jax.tree.map(lambda x: x[: self.num_slices], stacked, is_leaf=is_wide)

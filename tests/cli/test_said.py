@@ -8,7 +8,7 @@ from rich.console import Console
 
 from datarax.cli import console_tables
 from datarax.evaluation.html_report import render
-from tests.cli.evaluations import command, evaluated, write
+from tests.cli.evaluations import command, evaluated, values, write
 
 STRINGS = ("--task", "binary", "--preds", "score", "--target", "label", "--metrics", "recall")
 
@@ -64,6 +64,36 @@ def test_what_exact_match_leaves_out_is_said(tmp_path):
             if argv[0] == "evaluate":
                 assert words in " ".join(printed(summary, 200).split())
                 assert words in render(summary, [])
+
+
+def test_ratios_that_count_as_0_are_said(tmp_path):
+    """Once a metric, by the names of the classes: in the table, the page and `metrics.json`."""
+    path = tmp_path / "a.csv"
+    path.write_text("p,t,c\ncat,cat,de\ndog,cat,fr\ndog,dog,de\ndog,dog,fr\ndog,fox,de\n")
+    task = ("--task", "multiclass", "--preds", "p", "--target", "t", "--metrics")
+    sets = "zero_division= sets the value, and NaN leaves them out of averages"
+    of_fox = f"precision: 0/0 counts as 0 for classes fox; {sets}"
+    in_slices = f"precision: in slices c=de, c=fr: 0/0 counts as 0 for classes cat, fox; {sets}"
+    by_class = "precision: 0/0 counts as 0 for classes fox, in the table by class"
+    for given, said in {
+        ("precision,f1,accuracy",): [of_fox],
+        ("precision:average=micro,recall", "--slice-by", "c"): [by_class],
+        ("precision", "--slice-by", "c"): [of_fox, in_slices],
+        ("precision:zero_division=0",): [by_class],
+        ("precision:zero_division=nan",): [by_class],
+    }.items():
+        summary = evaluated(tmp_path / "out", path, *task, *given)
+        assert summary["notes"] == said, given
+        for note in said:
+            assert note in " ".join(printed(summary, 400).split())
+            assert note in render(summary, [])
+        assert command("merge", tmp_path / "out", "--output", tmp_path / "merged") == 0
+        assert json.loads((tmp_path / "merged" / "metrics.json").read_text())["notes"] == said
+    nan = evaluated(tmp_path / "out", path, *task, "precision:zero_division=nan")
+    assert values(nan) == {"precision(zero_division=nan)": 0.75}
+    assert command("compare", path, path, *task, "precision", "--output", tmp_path / "two") == 0
+    notes = json.loads((tmp_path / "two" / "metrics.json").read_text())["notes"]
+    assert notes == [f"a/{of_fox}", f"b/{of_fox}"]
 
 
 def test_metrics_that_do_not_fit_a_table_of_slices_are_named():

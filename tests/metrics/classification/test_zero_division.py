@@ -9,9 +9,25 @@ import pytest
 import sklearn.exceptions
 import sklearn.metrics as sk
 
-from datarax import Bootstrap, Collection, Interval, Sliced, UndefinedMetricWarning, metrics
+from datarax import (
+    Best,
+    Bootstrap,
+    Classwise,
+    Collection,
+    Compare,
+    Interval,
+    MultiOutput,
+    MultiTask,
+    PrecisionWarning,
+    Sliced,
+    Transformed,
+    UndefinedMetricWarning,
+    Window,
+    metrics,
+    per_device,
+)
 from datarax.training import AsyncMetricCollector
-from tests.helpers import update
+from tests.helpers import make_mesh, update
 
 SCORES: dict[str, Any] = {
     "Precision": sk.precision_score,
@@ -22,9 +38,10 @@ SCORES: dict[str, Any] = {
 
 
 def told(read: Any) -> list[str]:
-    """The warnings of 0/0; others are errors."""
+    """The warnings of 0/0; others are errors, except those of intervals of few rows."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", PrecisionWarning)
         warnings.simplefilter("always", UndefinedMetricWarning)
         read()
     return [str(each.message) for each in seen]
@@ -101,12 +118,52 @@ def test_it_is_said_of_members_and_within_wrappers(rng):
     precision = metrics.Precision(num_classes=4)
     both = Collection({"a": precision, "b": metrics.F1(num_classes=4)}).update(**given)
     assert [message[:3] for message in told(both.results)] == ["a: "]
-    for metric in (Interval(precision), Bootstrap(precision, 20), Sliced(precision, 2)):
-        sliced = {"slices": np.array([0, 1, 0, 1, 0])} if isinstance(metric, Sliced) else {}
-        assert told(metric.update(**given, **sliced).results)
+    by_class = precision.replace(average=None)
+    each = {"preds": preds[:, None], "target": target[:, None]}
+    twice = {f"preds_{model}": preds for model in "ab"} | {"target": target}
+    for metric, arguments, many in (
+        (Interval(precision), given, 1),
+        (Bootstrap(precision, 20), given, 1),
+        (Best(precision), given, 1),
+        (Window(precision, 2), given, 1),
+        (Transformed(precision, result=np.sqrt), given, 1),
+        (Classwise(by_class, ("a", "b", "c", "d")), given, 1),
+        (MultiOutput(precision, 1), each, 1),
+        (Compare(precision, replicas=20), twice, 2),
+        (MultiTask({"one": precision, "two": precision}), {"one": given}, 1),
+        (Collection({"a": Interval(precision), "b": by_class}), given, 2),
+        (per_device(precision, make_mesh("auto", {"data": 1}), "data"), given, 1),
+        (Sliced(precision, 2), {**given, "slices": np.array([0, 1, 0, 1, 0])}, 2),
+    ):
+        updated = metric.update(**arguments)
+        said = told(updated.results)
+        assert len(said) == many, (metric, said)
+        with AsyncMetricCollector(metric) as collector:
+            collector.schedule_collection(updated)
+            assert told(collector.collect_results) == said, metric
     compiled = jax.jit(lambda metric: metric.update(**given))(precision)
     assert told(compiled.results) == told(precision.update(**given).results)
     assert not told(lambda: jax.jit(lambda metric: metric.compute())(compiled))
     with AsyncMetricCollector(precision) as collector:
         collector.schedule_collection(compiled)
         assert len(told(collector.collect_results)) == 1
+
+
+def test_slices_in_which_it_counts_as_0_are_named():
+    target, preds, slices = np.array([0, 1, 0, 0]), np.array([0, 1, 0, 0]), np.array([0, 0, 1, 2])
+    given = {"preds": preds, "target": target, "slices": slices}
+    by_slice = Sliced(metrics.Recall(), 4, names=("a", "b", "c", "none"))
+    assert told(by_slice.update(**given).results) == [
+        "Sliced: in slices b, c: 0/0 counts as 0; zero_division= sets the value"
+    ]
+    of_classes = Sliced(metrics.Precision(num_classes=2, average=None), 4)
+    (said,) = told(of_classes.update(**given).results)
+    assert said.startswith("Sliced: in slices 1, 2: 0/0 counts as 0 for classes 1; ")
+    assert not told(by_slice.replace(zero_division=0).update(**given).results)
+    # Slices within slices are in those of the outer ones.
+    nested = Sliced(Sliced(metrics.Recall(), 4), 2, by="outer", names=("even", "odd"))
+    outer = np.array([0, 0, 0, 1])
+    assert told(nested.update(**given, outer=outer).results) == [
+        "Sliced: in slices 1, 2: 0/0 counts as 0; zero_division= sets the value",
+        "Sliced: in slices odd: 0/0 counts as 0; zero_division= sets the value",
+    ]
