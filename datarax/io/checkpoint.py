@@ -128,8 +128,10 @@ def _write(ocp: ModuleType, folder: Path, arrays: PyTree, info: PyTree) -> None:
     ocp.multihost.sync_global_processes("datarax.io.save")
 
 
-def restore(path: str | Path, like: M, *, partial: bool = False) -> M:
+def restore(path: str | Path, like: M, *, partial: bool = False, timeout: float | None = 60.0) -> M:
     """Reads the metric saved at `path`, with the layout of `like`.
+
+    On several processes, all must call `restore`, with a folder that they share.
 
     Args:
         path: a folder that `save` has made.
@@ -140,6 +142,7 @@ def restore(path: str | Path, like: M, *, partial: bool = False) -> M:
         partial: whether the members of a `Collection` may differ from those of `like`. Members that
             are in both are restored, those that are only in `like` start empty, and those that are
             only in the checkpoint are left out.
+        timeout: as for `save`: the longest time to wait for the other processes to call `restore`.
 
     Raises:
         ConfigurationMismatchError: the saved metric has another class or configuration than
@@ -148,6 +151,8 @@ def restore(path: str | Path, like: M, *, partial: bool = False) -> M:
         CheckpointError: there is no checkpoint, it is incomplete or damaged, or it has another
             format version.
         MetricTypeError: `like` is not a metric.
+        MetricTimeoutError: other processes did not call `restore` in time, failed in it, or were
+            ended while they restored; the error names them.
 
     Example:
         >>> import tempfile
@@ -159,14 +164,26 @@ def restore(path: str | Path, like: M, *, partial: bool = False) -> M:
         nan
     """
     ocp = _orbax()
-    _require_metric(like)
     folder = _folder_of(path, "restore")
-    with _failing(f"restore: {folder} cannot be read", OSError):
-        found = _found(folder)
+    with _with_others("restore", f"restore: {folder}", timeout_seconds(timeout)) as meet:
+        _require_metric(like)
+        with _failing(f"restore: {folder} cannot be read", OSError):
+            found = _found(folder)
+        with _naming(folder):
+            arrays, info = _read(ocp, found, like, partial=partial)
+        meet()
+        with _naming(folder):
+            return unpack(arrays, info, like, partial=partial)
+
+
+def _read(ocp: ModuleType, found: Path, like: Metric, *, partial: bool) -> tuple[PyTree, object]:
+    """What `pack` returned, from the files of a checkpoint; each process reads them by itself."""
     handler = ocp.CompositeCheckpointHandler(
         arrays=ocp.PyTreeCheckpointHandler(), info=ocp.JsonCheckpointHandler()
     )
-    with _naming(folder), ocp.Checkpointer(handler) as checkpointer:
+    own = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
+    with ocp.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
         with _reading():
             items = ocp.args.Composite(info=ocp.args.JsonRestore())
             info = checkpointer.restore(found, args=items)["info"]
@@ -180,8 +197,7 @@ def restore(path: str | Path, like: M, *, partial: bool = False) -> M:
             like.load_state_dict(empty, partial=partial)
         with _reading():
             items = ocp.args.Composite(arrays=ocp.args.PyTreeRestore())
-            arrays = checkpointer.restore(found, args=items)["arrays"]
-        return unpack(arrays, info, like, partial=partial)
+            return checkpointer.restore(found, args=items)["arrays"], info
 
 
 def pack(
@@ -200,7 +216,8 @@ def pack(
     Raises:
         MetricTypeError: `metric` is not a metric.
         NotAddressableError: there are several processes, and they hold different states.
-        MetricTimeoutError: other processes did not call `pack` in time, or failed in it.
+        MetricTimeoutError: other processes did not call `pack` in time, failed in it, or were ended
+            while they packed.
 
     Example:
         >>> import datarax.io

@@ -88,19 +88,25 @@ def restore_and_go_on(folder, parts):
 
 
 def save_while_others_fail(folder, timeout):
-    """What `save` comes to where another process passes no metric, and where one is killed."""
+    """What `save` and `restore` come to where another process passes no metric, and where one is
+    killed."""
     metric = folded_over_processes(spread(), {"values": np.arange(3), "labels": np.arange(3)})
     said, kept = [], metric
+    save(folder / "before", metric)
     for wrong in (None, "killed"):
         if wrong is None and jax.process_index() == 1:
             metric = wrong
         processes.mark(f"before {wrong}")
         sys.stdin.readline()
-        began = time.monotonic()
-        try:
-            save(folder / "a", metric, timeout=timeout)
-        except datarax.DataraxError as error:
-            said.append((type(error).__name__, str(error), time.monotonic() - began))
+        for call in (
+            lambda metric=metric: save(folder / "a", metric, timeout=timeout),
+            lambda metric=metric: restore(folder / "before", metric, timeout=timeout),
+        ):
+            began = time.monotonic()
+            try:
+                call()
+            except datarax.DataraxError as error:
+                said.append((type(error).__name__, str(error), time.monotonic() - began))
         metric = kept
     return said, own_files(folder)
 
@@ -125,17 +131,20 @@ def test_a_process_that_fails_or_is_killed_is_named_by_all_others(tmp_path):
         outcomes = group.outcomes((0, 1))
     for outcome in outcomes:
         assert outcome.ended == "returned", outcome
-        (wrong, killed), files = outcome.value
-        if outcome.rank == 1:
-            assert wrong[0] == "MetricTypeError"
-        else:
-            assert wrong[0] == "MetricTimeoutError"
-            assert "process 1 failed: expected a datarax.Metric; got NoneType" in wrong[1]
-        assert killed[0] == "MetricTimeoutError"
-        assert f"save: {tmp_path / 'a'}" in killed[1]
-        assert "process 2 of 3 has not reached it" in killed[1]
-        assert max(wrong[2], killed[2]) < timeout + 15
-        assert files == []
+        said, files = outcome.value
+        assert len(said) == 4
+        calls = f"save: {tmp_path / 'a'}", f"restore: {tmp_path / 'before'}"
+        for call, wrong, killed in zip(calls, said[:2], said[2:], strict=True):
+            if outcome.rank == 1:
+                assert wrong[0] == "MetricTypeError"
+            else:
+                assert wrong[0] == "MetricTimeoutError"
+                assert "process 1 failed: expected a datarax.Metric; got NoneType" in wrong[1]
+            assert killed[0] == "MetricTimeoutError"
+            assert call in killed[1]
+            assert "process 2 of 3 has not reached it" in killed[1]
+            assert max(wrong[2], killed[2]) < timeout + 15
+        assert files == ["before"]
 
 
 def random_parts(rng, counts):
