@@ -34,6 +34,12 @@ examples:
 }
 
 
+_PRECISION = (
+    "Numbers are used as they are in the files: float64 and 64-bit integers are not rounded before "
+    "errors, ranks and logarithms are computed"
+)
+
+
 def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the three commands to the subparsers of `datarax`, with their method `add_parser`."""
     evaluate = _command(
@@ -42,7 +48,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "metrics of predictions that are in files",
         "Computes the metrics of predictions in Parquet, Arrow, CSV, JSON-lines or NPZ files, "
         "prints them, and with --output writes a report. The files are read in parts, so they need "
-        "not fit in memory.",
+        f"not fit in memory. {_PRECISION}; --devices rounds them to float32.",
     )
     evaluate.add_argument(
         "sources", type=a_path, nargs="+", metavar="FILE", help="files, folders, or globs in quotes"
@@ -75,7 +81,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "compare",
         "differences of two models on the same examples, with intervals",
         "Computes the metrics of two files of predictions whose rows are the same examples in the "
-        "same order, and the intervals of their paired differences, b - a.",
+        f"same order, and the intervals of their paired differences, b - a. {_PRECISION}.",
     )
     compare.add_argument("a", type=a_path, metavar="A", help="the file of the first model")
     compare.add_argument("b", type=a_path, metavar="B", help="the file of the second model")

@@ -379,7 +379,9 @@ def evaluate(
         devices: fold on these devices of this process, such as `jax.local_devices()`, by one
             compiled program; each gets some rows of each batch. Strings, and the rows of a part
             after its last whole batch, are folded on the host. By default, all rows are. "Files" on
-            the page on performance says when devices are worth their compilation.
+            the page on performance says when devices are worth their compilation. On devices,
+            numbers are those of a program: without x64, float64 is rounded to float32, with a
+            `PrecisionWarning`, and an integer beyond 32 bits is an error.
         progress: whether to show a progress bar, if standard error is a terminal and Rich is
             installed (the extra `console`).
 

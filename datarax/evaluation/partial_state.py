@@ -16,7 +16,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from datarax._errors import DataraxError, MetricInputError
+from datarax._checks import refuse_wide, warn, x64_enabled
+from datarax._errors import DataraxError, MetricInputError, PrecisionWarning
 from datarax._update_context import in_update
 from datarax._xp import fetched
 from datarax.algebra.state import walk
@@ -182,6 +183,8 @@ class Folding:
                 # A shorter batch on the devices would compile one more program.
                 arrays = all(isinstance(x, np.ndarray) for x in given.values())
                 if self.devices and arrays and batch.rows == self.rows:
+                    if self.warns and not rows:
+                        _warn_of_rounding(given)
                     metric = _on_devices(metric, given, self.devices)
                 else:
                     metric = fetched(metric).update(**given)
@@ -221,11 +224,33 @@ def _unpacked(data: bytes) -> Metric:
 
 
 def _on_devices(metric: Metric, given: Outputs, devices: tuple[Any, ...]) -> Metric:
-    """The metric updated by one compiled program: each device folds some of the rows."""
+    """The metric updated by one compiled program: each device folds some of the rows.
+
+    Raises:
+        MetricInputError: an integer does not fit the 32 bits of the program.
+    """
+    refuse_wide(given, "on devices, ")
     mesh = Mesh(np.array(devices), ("rows",))
     everywhere, split = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), ("rows",)))
     metric = jax.device_put(metric, everywhere).update(**jax.device_put(given, split))
     return jax.block_until_ready(metric)  # so that few batches wait in memory
+
+
+def _warn_of_rounding(given: Outputs) -> None:
+    """Warns if numbers of a batch have more digits than they have on devices."""
+    wide = {name: x for name, x in given.items() if x.dtype == np.float64 and not x64_enabled()}
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = [
+            name
+            for name, x in wide.items()
+            if not np.array_equal(x.astype(np.float32), x, equal_nan=True)
+        ]
+    if rounded:
+        warn(
+            f"{', '.join(rounded)}: float64 numbers are rounded to float32 on devices; without "
+            f"devices, or with x64, they are used as they are",
+            PrecisionWarning,
+        )
 
 
 def _with_place(error: Exception, part: Work) -> Exception:

@@ -268,6 +268,8 @@ def test_help(capsys, name):
     shown = capsys.readouterr().out
     assert f"usage: datarax {name}" in shown
     assert "examples:\n  datarax " in shown
+    precise = "float64 and 64-bit integers are not rounded before errors, ranks and logarithms"
+    assert (precise in " ".join(shown.split())) == (name != "merge")
 
 
 def test_without_rich(capsys, monkeypatch):

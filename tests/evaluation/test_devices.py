@@ -1,5 +1,6 @@
 """`devices=`: rows are folded by one compiled program, and the numbers are those of the host."""
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -7,9 +8,9 @@ import numpy as np
 import pytest
 
 import datarax
-from datarax import MetricInputError
+from datarax import MetricInputError, PrecisionWarning
 from datarax.evaluation import fold
-from datarax.metrics import AUROC, WER, Accuracy, ConfusionMatrix, LogLoss, Mean
+from datarax.metrics import AUROC, WER, Accuracy, ConfusionMatrix, LogLoss, MaxError, Mean
 from tests.cli.evaluations import evaluated, refusal, values
 from tests.cli.evaluations import write as write_parquet
 from tests.evaluation.written import binary, multiclass, write
@@ -88,3 +89,26 @@ def test_the_command_folds_on_devices(rng, tmp_path, capsys):
     capsys.readouterr()
     error = refusal(capsys, "evaluate", *asked, "--devices", "--engine", "processes")
     assert "--devices: not with --engine" in error
+
+
+def test_numbers_of_64_bits_are_not_rounded_or_cut_silently(tmp_path):
+    """A program has 32 bits: errors of times since 1970 are 0 there, and of ids any number."""
+    times, ids = 1.7e9 + np.arange(512), np.arange(512) * 2**33
+    columns = {"p": times, "t": times + 11.3, "i": ids, "j": ids + 7}
+    path = write_parquet(tmp_path / "a.parquet", columns)
+    for preds, target, largest in (("p", "t", 11.3), ("i", "j", 7)):
+        columns = {"preds": preds, "target": target}
+        given = {"columns": columns, "batch_size": BATCH}
+        found = datarax.evaluate(path, MaxError(), **given).results()
+        assert found == pytest.approx(largest, rel=1e-6)
+        if preds == "i":
+            with pytest.raises(MetricInputError, match="on devices, preds: an integer does not fi"):
+                datarax.evaluate(path, MaxError(), **given, devices=jax.devices())
+            continue
+        with pytest.warns(PrecisionWarning, match="preds, target: float64 numbers are rounded"):
+            datarax.evaluate(path, MaxError(), **given, devices=jax.devices())
+    small = write_parquet(tmp_path / "b.parquet", {"p": np.arange(512.0), "t": np.arange(512)})
+    given = {"columns": {"preds": "p", "target": "t"}, "batch_size": BATCH}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        datarax.evaluate(small, MaxError(), **given, devices=jax.devices())
