@@ -117,7 +117,7 @@ def _with_names(undefined: Undefined, config: Configuration) -> Undefined:
     """The same, with the names of classes or labels in place of their numbers."""
     if config.names is None:
         return undefined
-    numbers = undefined.labels or range(len(config.names))
+    numbers: Sequence[Any] = undefined.labels or range(len(config.names))
     return replace(undefined, labels=[config.names[i] for i in numbers])
 
 

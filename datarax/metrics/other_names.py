@@ -89,8 +89,13 @@ _TASKS = {
     (True, False): "num_classes= is the number of classes",
     (False, True): "num_labels= is the number of labels",
 }
-_OF_TASKS = {"task", "labels"}
-"""Arguments elsewhere for which there is no other name: the sizes set the task."""
+_AVERAGED = (
+    "; labels= chooses the classes that are averaged, and ratios of counts take it, such as "
+    "Precision, Recall, F1 and JaccardIndex, and ClassificationReport"
+)
+_OF_TASKS = {"task": "", "labels": _AVERAGED}
+"""Arguments elsewhere for which there is no other name: the sizes set the task. For each, what is
+said besides."""
 
 
 def argument_suggestion(given: Collection[str], known: Collection[str]) -> str:
@@ -106,7 +111,7 @@ def argument_suggestion(given: Collection[str], known: Collection[str]) -> str:
         if name in known:
             continue
         if name in _OF_TASKS and any(sizes):
-            return f". {_TASKS[sizes]}"
+            return f". {_TASKS[sizes]}{_OF_TASKS[name]}"
         also = [each for each in _ARGUMENTS.get(name.lower().replace("_", ""), ()) if each in free]
         near = also[:1] or difflib.get_close_matches(name, free, 1, cutoff=0.75)
         meant += [f"{each}= for {name}=" for each in near]

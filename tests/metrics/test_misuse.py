@@ -141,11 +141,15 @@ def test_an_argument_of_another_library_is_suggested(cls, given, meant):
 
 @pytest.mark.parametrize("given", [{"task": "multiclass"}, {"labels": [1, 2]}], ids=str)
 def test_how_the_task_is_set_is_said(given):
+    """And which metrics average chosen classes, as `labels=` of scikit-learn does."""
+    takes = "ratios of counts take it, such as Precision, Recall, F1 and JaccardIndex, and "
+    chosen = f"; labels= chooses the classes that are averaged, and {takes}ClassificationReport"
+    said = chosen if "labels" in given else ""
     for cls in (Accuracy, metrics.AUROC, metrics.LogLoss, metrics.ConfusionMatrix):
         message = "num_classes= makes the task multiclass and num_labels= multilabel; without both"
-        with pytest.raises(MetricTypeError, match=rf"=\. {message} it is binary$"):
+        with pytest.raises(MetricTypeError, match=rf"=\. {message} it is binary{said}$"):
             cls(num_classes=3, **given)
-    with pytest.raises(MetricTypeError, match=r"num_classes= is the number of classes$"):
+    with pytest.raises(MetricTypeError, match=rf"num_classes= is the number of classes{said}$"):
         metrics.MeanIoU(num_classes=3, **given)
     with pytest.raises(MetricTypeError, match=r"'(task|labels)'; it takes: on_invalid=$"):
         Mean(**given)

@@ -11,6 +11,7 @@ from datarax._xp import xp
 from datarax.metrics.classification.count_ratio import (
     CountMetric,
     Counts,
+    checked_labels,
     quotient,
     undefined_ratio,
 )
@@ -18,6 +19,7 @@ from datarax.metrics.reading import Undefined
 from datarax.numerics.double_float import concatenate
 from datarax.numerics.exact import whole_or_float
 from datarax.numerics.scaling import nan_where, weighted_mean
+from datarax.statistics.batches import class_of
 
 _COLUMNS = ("precision", "recall", "f1-score")
 _AVERAGES = ("accuracy", "micro avg", "macro avg", "weighted avg")
@@ -27,9 +29,9 @@ class ClassificationReport(CountMetric):
     """Precision, recall, F1 and support of each class, their averages, and the accuracy.
 
     `compute` gives a nested dict: for each class and for "macro avg" and "weighted avg" a dict of
-    "precision", "recall", "f1-score" and "support"; and "accuracy", of a multilabel task "micro
-    avg" in its place. A binary task has two classes, 0 and 1. `text()` gives the dict as a table.
-    No data gives NaN.
+    "precision", "recall", "f1-score" and "support"; and "accuracy", of a multilabel task or of some
+    `labels` "micro avg" in its place. A binary task has two classes, 0 and 1. `text()` gives the
+    dict as a table. No data gives NaN.
 
     As `sklearn.metrics.classification_report(output_dict=True)`, which leaves out the rows of
     classes that neither occur nor are predicted. The averages leave them out too. There is no
@@ -38,7 +40,7 @@ class ClassificationReport(CountMetric):
 
     Raises:
         MetricInputError: `names` are not distinct, not as many as there are classes, or one is the
-            name of an average.
+            name of an average. Or `labels` are not different classes.
 
     Example:
         >>> import jax.numpy as jnp
@@ -58,7 +60,11 @@ class ClassificationReport(CountMetric):
     """
 
     names: Sequence[str] | None = None
-    """The name of each class; by default its number."""
+    """The name of each class, of those in `labels` if it is given; by default its number."""
+    labels: Sequence[int] | None = None
+    """The classes, or labels, that have a row and are averaged, in this order; `None` for all. As
+    in scikit-learn, a class that is given here counts in an average if it does not occur, too; and
+    without some classes there is no accuracy, but "micro avg"."""
     zero_division: ZeroDivision = "warn"
     """The value where a ratio is 0/0. NaN excludes such a class from the average. "warn" is 0, and
     an `UndefinedMetricWarning` when the report is read outside `jit`."""
@@ -66,10 +72,12 @@ class ClassificationReport(CountMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.zero_division = zero_division(self.zero_division)
+        if self.labels is not None:
+            self.labels = checked_labels(self, self.labels)
         if self.names is None:
             return
         self.names = tuple(map(str, self.names))
-        size = self._size
+        size = len(self._classes)
         if len({*self.names, *_AVERAGES}) != size + len(_AVERAGES) or len(self.names) != size:
             raise MetricInputError(
                 f"names={self.names!r}; expected {size} distinct names, none of them one of "
@@ -77,23 +85,35 @@ class ClassificationReport(CountMetric):
             )
 
     @property
-    def _size(self) -> int:
-        return 2 if self.is_binary else self.statistic.size
+    def _classes(self) -> Sequence[int]:
+        """The classes that have a row."""
+        every = range(2 if self.is_binary else self.statistic.size)
+        return every if self.labels is None else self.labels
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The name of each class."""
-        return tuple(map(str, range(self._size)) if self.names is None else self.names)
+        """The name of each class that has a row."""
+        return tuple(map(str, self._classes) if self.names is None else self.names)
+
+    @property
+    def _has_accuracy(self) -> bool:
+        """True if each example has one of the classes."""
+        ignored = {class_of(self.ignore_index, self.num_classes)}
+        every = {*range(self.num_classes or 2)} - ignored
+        return self.num_labels is None and (self.labels is None or {*self.labels} == every)
+
+    def _counts(self) -> Counts:
+        """The counts of the classes that have a row."""
+        counts = Counts.by_class(self.statistic)
+        return (counts.of_both_classes() if self.is_binary else counts).of_labels(self.labels)
 
     def compute(self) -> PyTree:
-        counts = Counts.by_class(self.statistic)
-        if self.is_binary:
-            counts = counts.of_both_classes()
+        counts = self._counts()
         some, by_class = counts.total.high.sum() > 0, self._ratios(counts)
         support = counts.positives.map(lambda x: nan_where(~some, x))
         occurs = support.high + counts.fp.high > 0
         # As in scikit-learn, every label counts, and only the classes that occur or are predicted.
-        if self.num_labels is not None:
+        if self.num_labels is not None or self.labels is not None:
             occurs = xp.ones_like(occurs)
         # Of one kind: integers, or floats if weights make any of them a fraction.
         counted = whole_or_float(concatenate([support, support.sum()[None]]))
@@ -104,7 +124,7 @@ class ClassificationReport(CountMetric):
         everything = {"support": counted[-1]}
         together = {name: x[0] for name, x in self._ratios(counts.summed()).items()}
         # Each example has one class, so the recall of all classes together is the accuracy.
-        if self.num_labels is None:
+        if self._has_accuracy:
             values["accuracy"] = together["recall"]
         else:
             values["micro avg"] = together | everything
@@ -118,11 +138,10 @@ class ClassificationReport(CountMetric):
     def undefined_parts(self) -> Undefined | None:
         if self.zero_division != "warn":
             return None
-        c = Counts.by_class(self.statistic)
-        if self.is_binary:
-            c = c.of_both_classes()
+        c = self._counts()
         either = (c.predicted_positives.high == 0) | (c.positives.high == 0)
-        return undefined_ratio(either & (c.total.high > 0), self.num_labels is not None)
+        undefined = either & (c.total.high > 0)
+        return undefined_ratio(undefined, self.num_labels is not None, self.labels)
 
     def _ratios(self, c: Counts) -> dict[str, jax.Array]:
         ratios = {

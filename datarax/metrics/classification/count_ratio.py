@@ -94,6 +94,13 @@ class Counts(NamedTuple):
         pairs = ((tn, tp), (fn, fp), (fp, fn), (tp, tn))
         return Counts(*map(concatenate, pairs))
 
+    def of_labels(self, labels: Sequence[int] | None) -> "Counts":
+        """The counts of these classes, in this order; of all if it is `None`."""
+        if labels is None:
+            return self
+        index = np.asarray(labels)
+        return Counts(*(each.map(lambda x: x[index]) for each in self))
+
     def summed(self) -> "Counts":
         """The counts of all classes added up, of shape (1,)."""
         return Counts(*(each.sum(0)[None] for each in self))
@@ -278,31 +285,11 @@ class CountRatio(TopKCountMetric):
         self.average = resolve_average(self, self.is_binary, ONE_CLASS)
         self.zero_division = zero_division(self.zero_division)
         if self.labels is not None:
-            self.labels = self._checked_labels(self.labels)
+            if self.is_binary:
+                refuse_ignored(self, "labels", ONE_CLASS)
+            self.labels = checked_labels(self, self.labels)
         if self.average == "samples":
             self.statistic = row_ratios(self, self.ratio, self.is_ratio_of_sums)
-
-    def _checked_labels(self, given: Sequence[int]) -> tuple[int, ...]:
-        """The `labels`, as Python integers.
-
-        Raises:
-            MetricInputError: they are not different classes or labels of the task.
-        """
-        if self.is_binary:
-            refuse_ignored(self, "labels", ONE_CLASS)
-        size = self.num_classes or self.num_labels or 1
-        ignored = class_of(self.ignore_index, self.num_classes)
-        known = [x for x in range(size) if x != ignored]
-        try:
-            labels = tuple(map(operator.index, given))
-        except TypeError:
-            labels = ()
-        if not labels or len(set(labels)) < len(labels) or not set(labels) <= set(known):
-            without = "" if ignored is None else f" without {ignored}, which is ignore_index"
-            raise MetricInputError(
-                f"labels={given!r}; expected different integers from 0 to {size - 1}{without}"
-            )
-        return labels
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         """The numerator and the denominator, by class."""
@@ -320,11 +307,7 @@ class CountRatio(TopKCountMetric):
 
     def counts_by_class(self) -> Counts:
         """The counts of the classes that are averaged."""
-        counts = Counts.by_class(self.statistic)
-        if self.labels is None:
-            return counts
-        index = np.asarray(self.labels)
-        return Counts(*(each.map(lambda x: x[index]) for each in counts))
+        return Counts.by_class(self.statistic).of_labels(self.labels)
 
     def _terms(self) -> tuple[Counts, DoubleFloat, DoubleFloat]:
         """The counts, not scaled, and the numerator and the denominator of each ratio."""
@@ -386,6 +369,28 @@ class CountProportion(CountRatio):
     @property
     def is_proportion(self) -> bool:  # type: ignore[override]
         return self.average != "samples"  # of rows, whose ratios are not 0 or 1
+
+
+def checked_labels(metric: TaskMetric, given: Sequence[int]) -> tuple[int, ...]:
+    """The `labels` of a metric, as Python integers; a binary task has the classes 0 and 1.
+
+    Raises:
+        MetricInputError: they are not different classes or labels of the task.
+    """
+    size, ignored = metric.num_labels or 2, None
+    if metric.num_classes is not None:
+        size, ignored = metric.num_classes, class_of(metric.ignore_index, metric.num_classes)
+    try:
+        labels = tuple(map(operator.index, given))
+    except TypeError:
+        labels = ()
+    known = {*range(size)} - {ignored}
+    if not labels or len(set(labels)) < len(labels) or not set(labels) <= known:
+        without = "" if ignored is None else f" without {ignored}, which is ignore_index"
+        raise MetricInputError(
+            f"labels={given!r}; expected different integers from 0 to {size - 1}{without}"
+        )
+    return labels
 
 
 def row_ratios(

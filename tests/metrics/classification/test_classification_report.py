@@ -65,6 +65,37 @@ def test_both_classes_of_a_binary_task(rng):
     assert got == want.removesuffix("\n")
 
 
+def test_chosen_classes_are_those_of_scikit_learn(rng):
+    """In their order, absent ones too; without some classes there is no accuracy."""
+    target, preds = rng.integers(0, 3, (2, 60))
+    tags, chosen = rng.integers(0, 2, (2, 60, 4))
+    for size, given, every in (
+        ({"num_classes": 5}, (preds, target), 5),
+        ({"num_labels": 4}, (chosen, tags), 4),
+        ({}, (preds % 2, target % 2), 2),
+    ):
+        for some in ([1], [1, 0], list(range(every)), [every - 1, 0]):
+            names = [f"class {i}" for i in some]
+            metric = ClassificationReport(labels=some, names=names, zero_division=0, **size)
+            got = metric.update(*given).results()
+            want: Any = sklearn.metrics.classification_report(
+                *given[::-1],
+                labels=some,
+                target_names=names,
+                zero_division=0,
+                output_dict=True,
+            )
+            want.pop("samples avg", None)
+            if len(some) == every and "num_labels" not in size:
+                assert got.pop("accuracy") == pytest.approx(want.pop("accuracy"))
+            assert got.keys() == want.keys(), some
+            for name, row in got.items():
+                assert row == pytest.approx(want[name], rel=1e-6), (some, name)
+    for wrong in ([0, 0], [3], [], "a", 1, [1.0]):
+        with pytest.raises(MetricInputError, match="expected different integers from 0 to 2"):
+            ClassificationReport(num_classes=3, labels=wrong)
+
+
 def test_no_data_has_a_table():
     lines = ClassificationReport(num_classes=3).text().splitlines()
     assert lines[2].split() == ["0", "nan", "nan", "nan", "nan"]
