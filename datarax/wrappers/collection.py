@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cached_property
 from itertools import accumulate
 from operator import is_not
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import jax
-import numpy as np
 
 from datarax._checks import kind
 from datarax._errors import (
@@ -18,7 +16,7 @@ from datarax._errors import (
     MetricTypeError,
     UnknownMetricError,
 )
-from datarax._typing import PyTree, Structure
+from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced, on_host
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
@@ -38,67 +36,20 @@ from datarax.metrics.row_updates import (
     terms_of_rows,
     with_terms,
 )
-from datarax.wrappers.member_stacks import (
-    Change,
-    Given,
-    alike,
-    folded,
-    kind_of,
-    stacked,
-    vary_alike,
-)
-from datarax.wrappers.shared_statistics import (
-    may_share,
-    over_another,
+from datarax.wrappers.member_stacks import Change, Given, folded, kind_of, vary_alike
+from datarax.wrappers.members import (
+    Members,
+    Slots,
+    arrange_members,
+    equal_arrays,
     same_statistic,
-    shares_with,
+    share_equal_statistics,
     without_arrays,
 )
 from datarax.wrappers.wrapper import checked_metric, reading_of
 
 _MOST_TOGETHER = 64
 """The most numbers of a state whose terms are added together with those of other members."""
-Slots = list[list[PyTree]]
-"""For each part of a collection, its states, as any pytrees with their arrays."""
-
-
-class _Member(NamedTuple):
-    """A member of a collection. Its arrays are those of a state in `parts`."""
-
-    name: str
-    structure: Structure
-    """The structure of the metric without arrays."""
-    part: int
-    """The index of the part that has its state."""
-    place: int
-    """The place of the state in a `Stack`; 0 in any other part."""
-
-    def filled(self, slots: Slots) -> Metric:
-        """The metric, given all states."""
-        state = slots[self.part][self.place]
-        if isinstance(state, Collection):  # no other member shares it
-            return state
-        return self.structure.unflatten(state if type(state) is list else jax.tree.leaves(state))
-
-
-class _Members(tuple[_Member, ...]):
-    """The members of a collection, sorted by name."""
-
-    @cached_property
-    def firsts(self) -> list[_Member]:
-        """The first member of each state, in the order of the states."""
-        found: dict[tuple[int, int], _Member] = {}
-        for each in self:
-            found.setdefault((each.part, each.place), each)
-        return list(found.values())
-
-    @cached_property
-    def unfilled(self) -> list[Metric]:
-        """Those without arrays."""
-        return [without_arrays(each.structure) for each in self.firsts]
-
-    def __reduce__(self) -> tuple[type, tuple[tuple[_Member, ...]]]:
-        return type(self), (tuple(self),)
 
 
 class Collection(Metric):
@@ -148,10 +99,8 @@ class Collection(Metric):
     shares: ClassVar[bool] = True
     """True if all metrics get the same outputs, so that equal statistics are shared."""
 
-    # A part is a metric, or a stack of the statistics of several metrics. Several members may share
-    # the state of a metric, or one of a stack.
     parts: tuple[Metric | Stack, ...]
-    members: _Members
+    members: Members
     prefix: str = ""
 
     if TYPE_CHECKING:
@@ -182,30 +131,7 @@ class Collection(Metric):
                 )
         # Names are known before data is: a clash must not first show at the end of a run.
         _check_distinct(path for name, metric in metrics.items() for path in _paths(name, metric))
-        empty = [metric for metric in metrics.values() if self.shares and metric.is_untouched]
-        groups: list[Metric] = []
-        of_group: list[tuple[str, Structure, int]] = []
-        # Members are sorted by name, so that all processes pack their arrays in the same order.
-        for name in sorted(metrics):
-            metric, index = metrics[name], len(groups)
-            if self.shares:
-                if any(metric is each for each in empty):
-                    metric = over_another(metric, empty)
-                shared = (i for i, group in enumerate(groups) if shares_with(group, metric))
-                index = next(shared, index)
-            if index == len(groups):
-                groups.append(metric)
-            of_group.append((name, jax.tree.structure(metric), index))
-        parts: list[Metric | Stack] = []
-        where: dict[int, tuple[int, int]] = {}
-        for indices in alike(groups):
-            where |= {index: (len(parts), place) for place, index in enumerate(indices)}
-            several = [groups[index] for index in indices]
-            parts.append(stacked(several) if len(several) > 1 else several[0])
-        self.parts = tuple(parts)
-        self.members = _Members(
-            _Member(name, structure, *where[index]) for name, structure, index in of_group
-        )
+        self.parts, self.members = arrange_members(metrics, shares=self.shares)
         self.prefix = prefix
 
     @staticmethod
@@ -460,10 +386,10 @@ class Collection(Metric):
     def call_places(self) -> list[tuple[str, int]]:
         within = [metric.call_places() for _, metric in self.updated_metrics()]
         starts = accumulate((1 + max(place for _, place in each) for each in within), initial=0)
-        states = [(each.part, each.place) for each in self.members.firsts]
+        states = [each.where for each in self.members.firsts]
         first = dict(zip(states, starts, strict=False))
         return [
-            (joined(f"{self.prefix}{member.name}", name), first[member.part, member.place] + place)
+            (joined(f"{self.prefix}{member.name}", name), first[member.where] + place)
             for member, metric in zip(self.members, self.values(), strict=True)
             for name, place in metric.call_places()
         ]
@@ -528,7 +454,7 @@ class Collection(Metric):
         parts = tuple(parts)
         if not any(isinstance(part, Collection) for part in parts):
             return self.with_parts({"parts": parts})
-        members = _Members(
+        members = Members(
             each._replace(structure=jax.tree.structure(parts[each.part]))
             if isinstance(parts[each.part], Collection)
             else each
@@ -641,34 +567,26 @@ class Collection(Metric):
     def restored(self, parts: dict[str, PyTree]) -> Self:
         # Members that share a statistic here keep sharing it, unless they were saved with different
         # states. `leaders` has, for each state, the restored metric from which it is taken.
-        firsts = self.members.firsts
-        own = {each[2:]: metric for each, metric in zip(firsts, self.members.unfilled, strict=True)}
+        members = self.members
+        own = {x.where: one for x, one in zip(members.firsts, members.unfilled, strict=True)}
         leaders = {
-            member[2:]: parts[member.name]
-            for member in reversed(self.members)
-            if same_statistic(member.structure, jax.tree.structure(own[member[2:]]))
+            member.where: parts[member.name]
+            for member in reversed(members)
+            if same_statistic(member.structure, jax.tree.structure(own[member.where]))
         }
         # A member may have been saved with another statistic than it has here.
         if all(
             isinstance(part := parts[member.name], Collection)
             or same_statistic(member.structure, jax.tree.structure(part))
-            for member in self.members
+            for member in members
         ):
             slots: Slots = [[] for _ in self.parts]
-            for first in firsts:
-                slots[first.part].append(leaders[first[2:]])
+            for first in members.firsts:
+                slots[first.part].append(leaders[first.where])
             shared = self._with_slots(slots)
-            if all(_all_equal(shared[name], part) for name, part in parts.items()):
+            if all(equal_arrays(shared[name], part) for name, part in parts.items()):
                 return shared
-        # A new collection is made, in which members share the statistics that are equal: as they
-        # get the same outputs, these stay equal.
-        kept: list[Metric] = []
-        for name, part in parts.items():
-            same = (each for each in kept if may_share(each, part) and _all_equal(each, part))
-            metric = jax.tree.structure(part).unflatten(jax.tree.leaves(next(same, part)))
-            parts = parts | {name: metric}
-            kept.append(metric)
-        return self._of(parts)
+        return self._of(share_equal_statistics(parts))
 
     def __repr__(self) -> str:
         members = (f"{each.name!r}: {without_arrays(each.structure)!r}" for each in self.members)
@@ -695,15 +613,6 @@ def _fed_by(name: str, metric: Metric, pattern: str) -> Metric:
             f"{name!r}"
         )
     return metric.from_outputs(**{free[0]: name})
-
-
-def _all_equal(ours: Metric, theirs: Metric) -> bool:
-    a, b = jax.tree.leaves(ours), jax.tree.leaves(theirs)
-    if len(a) != len(b):
-        return False
-    # What is the same array need not be fetched.
-    pairs = fetched([(x, y) for x, y in zip(a, b, strict=True) if x is not y])
-    return all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in pairs)
 
 
 def _flat(values: Iterable[tuple[str, PyTree]]) -> dict[str, PyTree]:
