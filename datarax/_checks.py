@@ -326,19 +326,6 @@ def real(value: Any, name: str, *, nan: bool = False) -> float:
     return number
 
 
-def zero_division(value: Any) -> Any:
-    """The configuration value `zero_division`: "warn", or a float.
-
-    Raises:
-        MetricInputError: the value is neither.
-    """
-    return (
-        value
-        if isinstance(value, str) and value == "warn"
-        else real(value, "zero_division", nan=True)
-    )
-
-
 def timeout_seconds(timeout: float | None) -> float | None:
     """A timeout in seconds; None for no limit.
 

@@ -28,7 +28,7 @@ TaskAverage = Literal["auto", "micro", "macro", "weighted"] | None
 """An `Average`; "auto" is "macro", and in a binary task, which has no average, one value."""
 
 ZeroDivision = float | Literal["warn"]
-"""The value of a ratio that is 0/0; "warn" is 0 with a warning."""
+"""The value of a ratio that is 0/0; "warn" is 0 with a warning, as if it were not given."""
 
 LabelAverage = Literal["auto", "micro", "macro", "weighted", "samples"] | None
 """A `TaskAverage`; or "samples", the mean over rows of labels."""

@@ -28,6 +28,13 @@ class Field(NamedTuple):
     means: Hashable = REQUIRED
 
 
+class Ungiven(float):
+    """The default of a field that is a number, for which it matters whether it was given.
+
+    It equals the number, but in the static part of a pytree the two differ.
+    """
+
+
 class Declared(Protocol):
     """An object with fields: see `State`."""
 

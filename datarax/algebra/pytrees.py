@@ -15,9 +15,9 @@ Leaf = PyTree
 """A leaf state; or a leaf of a pytree that is not a state."""
 
 
-_Aux = tuple[tuple[str, ...], tuple[tuple[str, Hashable], ...], tuple[str, ...]]
+_Aux = tuple[tuple[str, ...], tuple[tuple[str, Hashable], ...], tuple[str, ...], tuple[str, ...]]
 """The static part of a state: the names of its children, the names and values of all other
-attributes, and which of these are NaN."""
+attributes, which of these are NaN, and which are `Ungiven`."""
 
 
 def register_pytree(cls: type) -> None:
@@ -51,7 +51,7 @@ def _unflatten(cls: type[Tree], aux: _Aux, children: Iterable[PyTree]) -> Tree:
 def without_children(cls: type[Tree], aux: _Aux) -> Tree:
     """An instance that has its static part, and no children yet."""
     self = object.__new__(cls)
-    names, config, nans = aux
+    names, config, nans, _ = aux
     # For a NaN, `config` holds an object that equals itself, so that static parts can be compared.
     vars(self).update(config)
     for name in nans:

@@ -25,6 +25,7 @@ from datarax.algebra.fields import (
     REQUIRED,
     Config,
     Field,
+    Ungiven,
     bound_arguments,
     bound_fields,
     collect_fields,
@@ -531,7 +532,8 @@ def _seal(self: S) -> S:
     children, config = tuple(sorted(children)), tuple(sorted(config, key=lambda pair: pair[0]))
     vars(self)["_children"] = children
     nans = tuple(name for name, value in config if value is _Nan.NAN)
-    vars(self)["_aux"] = (children, config, nans)
+    ungiven = tuple(name for name, value in config if type(value) is Ungiven)
+    vars(self)["_aux"] = (children, config, nans, ungiven)
     return self
 
 

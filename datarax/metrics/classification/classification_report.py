@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 import jax
 
-from datarax._checks import zero_division
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree, ZeroDivision
 from datarax._xp import xp
+from datarax.algebra.fields import Ungiven
 from datarax.metrics.classification.count_ratio import (
     CountMetric,
     Counts,
     checked_labels,
+    checked_zero_division,
     quotient,
     undefined_ratio,
 )
@@ -65,13 +66,13 @@ class ClassificationReport(CountMetric):
     """The classes, or labels, that have a row and are averaged, in this order; `None` for all. As
     in scikit-learn, a class that is given here counts in an average if it does not occur, too; and
     without some classes there is no accuracy, but "micro avg"."""
-    zero_division: ZeroDivision = "warn"
-    """The value where a ratio is 0/0. NaN excludes such a class from the average. "warn" is 0, and
-    an `UndefinedMetricWarning` when the report is read outside `jit`."""
+    zero_division: ZeroDivision = Ungiven(0.0)
+    """The value where a ratio is 0/0. NaN excludes such a class from the average. If it is not
+    given, or is "warn", reading the report outside `jit` gives an `UndefinedMetricWarning`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.zero_division = zero_division(self.zero_division)
+        self.zero_division = checked_zero_division(self.zero_division)
         if self.labels is not None:
             self.labels = checked_labels(self, self.labels)
         if self.names is None:
@@ -136,7 +137,7 @@ class ClassificationReport(CountMetric):
         return values
 
     def undefined_parts(self) -> Undefined | None:
-        if self.zero_division != "warn":
+        if not isinstance(self.zero_division, Ungiven):
             return None
         c = self._counts()
         either = (c.predicted_positives.high == 0) | (c.positives.high == 0)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import refuse_ignored, resolve_average, zero_division
+from datarax._checks import real, refuse_ignored, resolve_average
 from datarax._errors import MetricInputError, UndefinedMetricWarning
 from datarax._typing import ArrayLike, LabelAverage, PyTree, Weights, ZeroDivision
 from datarax._xp import lax, vmap, xp
-from datarax.algebra.fields import field, state
+from datarax.algebra.fields import Ungiven, field, state
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.classification.row_ratios import RowRatios
 from datarax.metrics.reading import Undefined
@@ -272,9 +272,9 @@ class CountRatio(TopKCountMetric):
     labels: Sequence[int] | None = None
     """The classes, or labels, that are averaged, in the order of their values; `None` for all. As
     in scikit-learn, a class that is given here counts in an average if it does not occur, too."""
-    zero_division: ZeroDivision = "warn"
-    """The value where the ratio is 0/0. NaN excludes such a class from the average. "warn" is 0,
-    and an `UndefinedMetricWarning` when the value is read outside `jit`."""
+    zero_division: ZeroDivision = Ungiven(0.0)
+    """The value where the ratio is 0/0. NaN excludes such a class from the average. If it is not
+    given, or is "warn", reading the value outside `jit` gives an `UndefinedMetricWarning`."""
     scales: ClassVar[bool] = False
     """True if `compute` scales the counts, because products of them may over- or underflow."""
     is_ratio_of_sums: ClassVar[bool] = False
@@ -283,7 +283,7 @@ class CountRatio(TopKCountMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.average = resolve_average(self, self.is_binary, ONE_CLASS)
-        self.zero_division = zero_division(self.zero_division)
+        self.zero_division = checked_zero_division(self.zero_division)
         if self.labels is not None:
             if self.is_binary:
                 refuse_ignored(self, "labels", ONE_CLASS)
@@ -330,7 +330,7 @@ class CountRatio(TopKCountMetric):
         return (support if self.top_k > 1 else support + counts.fp.to_float()) <= 0
 
     def undefined_parts(self) -> Undefined | None:
-        if self.zero_division != "warn":
+        if not isinstance(self.zero_division, Ungiven):
             return None
         if isinstance(self.statistic, RowRatios):
             some = xp.asarray(self.statistic.undefined.value > 0)
@@ -415,12 +415,23 @@ def row_ratios(
     return RowRatios.from_fields(metric, part=part, whole=whole)
 
 
+def checked_zero_division(value: ZeroDivision) -> float:
+    """A `zero_division` as a float; "warn" as one that is not given.
+
+    Raises:
+        MetricInputError: it is no number.
+    """
+    if isinstance(value, Ungiven) or (isinstance(value, str) and value == "warn"):
+        return Ungiven(0.0)
+    return real(value, "zero_division", nan=True)
+
+
 def quotient(
     numerator: DoubleFloat, denominator: DoubleFloat, zero_division: ZeroDivision
 ) -> jax.Array:
     """The quotient, rounded once to a float; `zero_division` where the denominator is zero."""
     ratio = (numerator / denominator).to_float()
-    return xp.where(denominator.high == 0, 0 if zero_division == "warn" else zero_division, ratio)
+    return xp.where(denominator.high == 0, float(zero_division), ratio)
 
 
 def undefined_ratio(

@@ -7,7 +7,7 @@ import numpy as np
 
 from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, Weights, ZeroDivision
+from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.distributed.merge_ops import MetricReduceOp
@@ -34,8 +34,8 @@ class RowRatios(ThresholdCounts):
     """The numerator of the ratio."""
     whole: Terms
     """The denominator."""
-    zero_division: ZeroDivision = "warn"
-    """The score of a row where the ratio is 0/0; "warn" is 0, and NaN excludes the row."""
+    zero_division: float = 0.0
+    """The score of a row where the ratio is 0/0; NaN excludes the row."""
 
     sums: ScaledTotal = state()
     """The sums of `w * score` and of `w`."""
@@ -44,6 +44,7 @@ class RowRatios(ThresholdCounts):
 
     def __post_init__(self) -> None:
         positive_int(self.num_labels, "num_labels")
+        self.zero_division = float(self.zero_division)  # whether it was given does not matter
         super().__post_init__()
         self.sums = ScaledTotal((2,))
         self.undefined = MetricAccumulator(0, MetricReduceOp.max)
@@ -74,10 +75,9 @@ class RowRatios(ThresholdCounts):
         zero = xp.zeros((), w.dtype)
         w = xp.where(xp.any(counts, -1), w, zero)
         is_undefined = (below == 0) & w.astype(xp.bool_)
-        if self.zero_division != "warn" and np.isnan(self.zero_division):
-            w = xp.where(is_undefined, zero, w)
-        value = 0.0 if self.zero_division == "warn" else self.zero_division
-        value = 0.0 if np.isnan(value) else value
+        value = self.zero_division
+        if np.isnan(value):
+            w, value = xp.where(is_undefined, zero, w), 0.0
         score = xp.where(below == 0, value, above / xp.where(below == 0, 1, below))
         return self.with_batch(
             invalid,

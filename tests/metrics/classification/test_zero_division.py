@@ -1,5 +1,8 @@
 """A ratio of 0/0 that counts as 0, as `zero_division` is not given: a warning, as scikit-learn."""
 
+import copy
+import inspect
+import pickle
 import warnings
 from typing import Any
 
@@ -110,6 +113,31 @@ def test_it_is_said_once_a_metric_and_only_where_it_is_the_default():
     assert [each.category.__name__ for each in seen] == ["InvalidValuesWarning"]
     report = metrics.ClassificationReport(num_classes=3).update(preds, target)
     assert "ClassificationReport: 0/0 counts as 0 for classes 2; " in told(report.results)[0]
+
+
+@pytest.mark.parametrize("name", [*SCORES, "ClassificationReport"])
+def test_the_default_is_the_number_0(name):
+    cls = getattr(metrics, name)
+    default, given = cls(num_labels=3), cls(num_labels=3, zero_division=0)
+    assert inspect.signature(cls).parameters["zero_division"].default == 0.0
+    assert default.zero_division == given.zero_division == 0.0
+    assert "zero_division" not in repr(default)
+    assert "zero_division=0.0" in repr(given)
+    # They differ in the warning alone: not as arguments of a program, nor in a copy, ...
+    preds = target = np.array([[1, 0, 0], [0, 1, 0]])  # no label 2
+    update = jax.jit(lambda metric: metric.update(preds, target))
+    for metric, warns in ((default, 1), (given, 0), (default, 1)):
+        seen = update(metric)
+        copies = copy.deepcopy(seen), pickle.loads(pickle.dumps(seen)), seen.reset().merge(seen)
+        for one in (seen, *copies, seen.replace(on_invalid="exclude")):
+            assert len(told(one.results)) == warns
+    # ... and so each takes the data of the other.
+    for one, other in ((default, given), (given, default)):
+        seen = other.update(preds, target)
+        for taken in (one.merge(seen), one.load_state_dict(seen.state_dict())):
+            assert jax.tree.structure(taken) == jax.tree.structure(one)
+            assert len(told(taken.results)) == (one is default)
+    assert len(told(cls(num_labels=3, zero_division="warn").update(preds, target).results)) == 1
 
 
 def test_it_is_said_of_members_and_within_wrappers(rng):
