@@ -24,6 +24,7 @@ LAYERS = (
     ("_numbers",),
     ("_platform",),
     ("_optional",),
+    ("_numpy_functions",),
     ("_xp",),
     ("_update_context",),
     ("_checks",),
