@@ -118,11 +118,12 @@ def is_wide_on_host(leaf: PyTree, op: str, weights: Weights) -> bool:
 
     That is outside a program, of NumPy arrays alone: numbers of 64 bits, and a sum of integers.
     """
-    if type(leaf) is not np.ndarray or isinstance(weights, jax.Array) or x64_enabled():
+    if type(leaf) is not np.ndarray or isinstance(weights, jax.Array):
         return False
     given: list[Any] = [leaf, *([] if weights is None else [np.asarray(weights)])]
-    of_integers = all(map(is_integer, given))
-    return (leaf.dtype in _WIDE or (op == "sum" and of_integers)) and not is_in_program()
+    sums_integers = op == "sum" and all(map(is_integer, given))  # which would wrap, with x64 too
+    is_wide = leaf.dtype in _WIDE and not x64_enabled()
+    return (sums_integers or is_wide) and not is_in_program()
 
 
 def numeric(leaf: Array, name: str, caller: str, op: str) -> jax.Array:

@@ -268,8 +268,9 @@ def test_a_sum_of_numpy_integers_is_exact_outside_a_program(rng, dtype):
         assert in_program.dtype == jax.eval_shape(jnp.sum, x).dtype
 
 
-def test_a_sum_of_integers_that_64_bits_cannot_hold():
-    with x64(False):
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_sum_of_integers_that_64_bits_cannot_hold(enabled):
+    with x64(enabled):
         for x, w in (([2**62] * 2, None), ([-(2**62)] * 3, None), ([2**40] * 2, [2**30] * 2)):
             with pytest.raises(datarax.MetricInputError, match=r"reduce_sum.*'x'.*int64.*float64"):
                 reduce_sum({"x": np.asarray(x)}, weights=w)
