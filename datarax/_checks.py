@@ -230,6 +230,25 @@ def _is_integer(dtype: np.dtype) -> bool:
     return dtype == np.bool_ or bool(xp.issubdtype(dtype, np.integer))
 
 
+def warn_if_rounded(x: PyTree, name: str) -> None:
+    """Warns if an array of NumPy holds integers of 64 bits that float64 does not hold.
+
+    Warns:
+        PrecisionWarning: it does, so different integers may be equal floats.
+    """
+    is_wide = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.dtype.itemsize == 8
+    if not is_wide or update_context.get().checks == "none":
+        return
+    with np.errstate(invalid="ignore"):  # 2**64 is no integer of 64 bits
+        is_rounded = (x.astype(_FLOAT64).astype(x.dtype) != x).any()
+    if is_rounded:
+        warn(
+            f"{name}: integers beyond 2**53 are rounded to float64, so some may count as equal. "
+            f"Subtract the least of them before the update, as integers",
+            PrecisionWarning,
+        )
+
+
 def as_float(x: jax.Array) -> jax.Array:
     """`x` as floats for formulas: on the host of float64, on devices of the default dtype."""
     return x.astype(_FLOAT64 if type(x) is np.ndarray else float_dtype(x))

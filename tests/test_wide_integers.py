@@ -79,6 +79,29 @@ def test_errors_of_nanoseconds_since_1970(rng):
         assert metrics.MaxError().update(p, t).results() == np.abs(late).max()
 
 
+def test_ranks_of_integers_beyond_53_bits_say_that_they_are_rounded():
+    x, target = np.arange(40), np.arange(40) % 2
+    kept = (
+        metrics.SpearmanCorrCoef(),
+        metrics.KendallTau(),
+        metrics.AveragePrecision(exact=True, capacity=40),
+    )
+    for metric in (*kept, metrics.SpearmanCorrCoef(bits=8), metrics.AUROC(), metrics.ROC()):
+        for dtype in (np.int64, np.uint64):
+            if metric in kept:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    near = metric.update((x + 2**48).astype(dtype), target).results()
+                assert near == metric.update(x, target).results()
+            with pytest.warns(datarax.PrecisionWarning, match="preds: integers beyond"):
+                metric.update((x + 2**62).astype(dtype), target)
+    # What only compares integers, and differences, are exact.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ndcg = metrics.NDCG().update((x + 2**62)[None], target[None]).results()
+        assert ndcg == metrics.NDCG().update(x[None], target[None]).results()
+
+
 def test_ids_of_64_bits(rng):
     ids = np.repeat([1, 2, 3], 4)
     hashes = (ids << 32) + 5  # equal, if they were cut

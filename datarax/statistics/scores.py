@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float
+from datarax._checks import as_float, default_float, warn_if_rounded
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, on_host, special, xp
 from datarax.algebra.fields import field, state
@@ -206,6 +206,7 @@ class Scores(CountsInvalid):
         )
         # Float64 scores of the host are rounded where they are stored, which keeps their bounds.
         given: Any = preds if hasattr(preds, "dtype") else np.asarray(preds)
+        warn_if_rounded(given, "preds")
         dtype = scores.dtype if is_rounded(given) else default_float()
         if self.from_logits:
             scores = log_odds(scores, self.num_classes is not None, dtype)

@@ -30,7 +30,7 @@ from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums, sum_floats
 from datarax.statistics.adaptive_bins import Binned, Places, WideBins
 from datarax.statistics.batches import pairs
-from datarax.statistics.buffer import Keys, PairBuffer
+from datarax.statistics.buffer import Keys, PairBuffer, warn_if_pairs_are_rounded
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts
@@ -146,6 +146,7 @@ class JointHistogram(State):
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `preds` and `target`, both of any one shape."""
         p, t, w, invalid = pairs(preds, target, weights, ())
+        warn_if_pairs_are_rounded(p, t)
         x, y, w = replicated((as_double(p), as_double(t), xp.broadcast_to(w, p.shape)))
         both = stack([x.reshape(-1), y.reshape(-1)], -1)
         return self.replace(
