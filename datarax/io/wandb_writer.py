@@ -14,7 +14,8 @@ class WandbWriter(Writer):
     """Logs to a run of Weights & Biases: numbers, strings, histograms of vectors, images.
 
     Steps must grow; wandb drops others with a warning of its own. With `mode="offline"`, the run is
-    a folder that `wandb sync` sends later.
+    a folder that `wandb sync` sends later. wandb writes its files in a process of its own, which
+    does not report a full disk: then results are lost without a warning.
 
     Args:
         run: a run that exists; it is not finished at the end. The default is a new one.

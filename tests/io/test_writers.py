@@ -305,6 +305,7 @@ writers = {
     "late": TensorBoardWriter(f"{folder}/late"),
     "parquet": ParquetWriter(f"{folder}/a.parquet"),
     "console": ConsoleWriter(console=Console(file=open("/dev/full", "w", buffering=1))),
+    "mlflow": MLflowWriter(f"sqlite:///{folder}/mlflow.db"),
 }
 for name, writer in writers.items():
     if name != "late":
@@ -314,7 +315,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
 for name, writer in writers.items():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for step in range(1_500):
+        for step in range(20 if name == "mlflow" else 1_500):
             writer.write(step, {"loss": 0.5, "text": secrets.token_hex(100)})
         writer.flush()
     print(name, caught[0].category.__name__, str(caught[0].message).count("could not write step"))
@@ -334,6 +335,7 @@ for name, writer in writers.items():
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_full_disk_is_a_warning_and_later_results_are_written(tmp_path):
     """None blocks, and what is written after there is space again can be read."""
+    import mlflow
     import pyarrow.parquet
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -344,7 +346,7 @@ def test_a_full_disk_is_a_warning_and_later_results_are_written(tmp_path):
         cwd=ROOT,
         timeout=240,
     )
-    names = ("jsonl", "tensorboard", "late", "parquet", "console")
+    names = ("jsonl", "tensorboard", "late", "parquet", "console", "mlflow")
     said = [line for line in done.stdout.splitlines() if "Writer" in line]
     assert said == [f"{name} WriterWarning 1" for name in names], done.stderr
     lines = (tmp_path / "a.jsonl").read_text().splitlines()
@@ -357,6 +359,10 @@ def test_a_full_disk_is_a_warning_and_later_results_are_written(tmp_path):
         steps = [event.step for event in events.Scalars("value")]
         assert steps == ([-1, 2_000] if name == "events" else [2_000])
     assert pyarrow.parquet.read_table(tmp_path / "a.parquet")["step"].to_pylist()[-1] == 2_000
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    (run,) = client.search_runs([client.get_experiment_by_name("Default").experiment_id])
+    history = client.get_metric_history(run.info.run_id, "value")
+    assert [each.step for each in history] == [-1, 2_000]
 
 
 def test_a_back_end_that_stands_still_does_not_block_the_loop(monkeypatch):
