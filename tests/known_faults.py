@@ -25,6 +25,8 @@ def changed(changes: list[tuple[str, str, str]]) -> dict[str, str]:
         if text.count(old) != 1:
             raise SystemExit(f"{target} holds {text.count(old)} times, and not once: {old}")
         texts[target] = text.replace(old, new)
+    for target, text in texts.items():
+        compile(text, target, "exec")  # a text that is not Python is no fault, but an error
     return texts
 
 

@@ -3,6 +3,9 @@
 A state that is read gets a mark. Each state that is made of it has the mark too, until `reset`: a
 changed copy takes over the attributes, and of a compiled step, which takes and gives only arrays,
 the state that is flattened last before the result is unflattened is the one that it is made of.
+
+Nothing in a state could carry the mark through such a step: its static parts come out as they were
+when the step was traced, and another array would be in every state, for this alone.
 """
 
 import threading
