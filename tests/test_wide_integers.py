@@ -136,6 +136,7 @@ def test_where_a_program_would_cut_them_it_is_an_error(rng):
         "values": lambda: datarax.per_device(mean, mesh, "data").update(hashes),
         "weights": lambda: datarax.per_device(mean, mesh, "data").update(sharded, weights=hashes),
         "values ": lambda: jax.jit(lambda metric: metric.update(2**40))(mean),
+        "values  ": lambda: jax.vmap(lambda w: mean.update(hashes, weights=w))(jnp.ones((2, 12))),
         "ids/0": lambda: global_batch({"ids": [hashes]}, mesh, "data"),
     }.items():
         with pytest.raises(MetricInputError, match=f"{name.strip()}: an integer does not fit 32"):

@@ -17,7 +17,7 @@ from datarax.algebra.replication import folding, refuse_result
 from datarax.algebra.state import refuse_leading_axes, walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
 from datarax.metrics.call import is_numbers
-from datarax.metrics.routing import naming
+from datarax.metrics.routing import named_arguments, naming
 
 Update = Callable[..., PyTree]
 Leaves = list[PyTree]
@@ -53,7 +53,7 @@ def compiled(update: Update) -> Update:
         leaves, structure = jax.tree.flatten(((calls,), {}))
         if all(map(_is_known, leaves)):
             return _program(_applied, metric, structure)(self, leaves, (calls,), {})
-        refuse_wide({f"argument {i}": x for i, x in enumerate(args)} | kwargs)
+        refuse_wide(_by_name(self, args, kwargs))
         return update(self, *args, **kwargs)
 
     def run(self: PyTree, *args: object, **kwargs: object) -> PyTree:
@@ -65,7 +65,7 @@ def compiled(update: Update) -> Update:
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
         if is_traced((state, leaves)):
             if not is_in_program():  # within `vmap` or `grad` alone, where `numeric` cannot know
-                refuse_wide({f"argument {i}": x for i, x in enumerate(args)} | kwargs)
+                refuse_wide(_by_name(self, args, kwargs))
             return update(self, *args, **kwargs)
         if not is_near((*state, *leaves)):
             return on_devices(self, leaves, structure, args, kwargs)
@@ -144,11 +144,7 @@ class _Program:
 
 def _refuse_two_meshes(metric: PyTree, args: Args, kwargs: Kwargs) -> None:
     """Raises the error of an update with arrays of several meshes, which no program takes."""
-    name = type(metric).__name__
-    try:
-        given = metric.update_signature().bind(*args, **kwargs).arguments
-    except TypeError:
-        given = kwargs
+    name, given = type(metric).__name__, _by_name(metric, args, kwargs)
     places = [
         f"{about} on the devices {sorted(device.id for device in group)}"
         for about, tree in (("its state", metric), *given.items())
@@ -173,22 +169,19 @@ def _refuse_unreduced(metric: PyTree, args: Args, kwargs: Kwargs) -> None:
     Raises:
         MetricInputError: says how to add it up.
     """
-    for path, x in jax.tree_util.tree_leaves_with_path((args, kwargs)):
-        if axes := unreduced_axes(x):
-            place: PyTree = path[1]
-            names = [
-                name
-                for name, parameter in metric.update_signature().parameters.items()
-                if parameter.kind is not parameter.VAR_POSITIONAL
-            ]
-            name = (
-                place.key if hasattr(place, "key") else dict(enumerate(names)).get(place.idx, "x")
-            )
+    if not any(map(unreduced_axes, jax.tree.leaves((args, kwargs)))):
+        return
+    for name, given in _by_name(metric, args, kwargs).items():
+        for axes in filter(None, map(unreduced_axes, jax.tree.leaves(given))):
             raise MetricInputError(
                 f"{type(metric).__name__}.update: {name} is unreduced over the mesh axes "
                 f"{', '.join(axes)}: each device holds a part of a sum. Add the parts up first, "
                 f"with jax.sharding.reshard({name}, jax.P())"
             )
+
+
+def _by_name(metric: PyTree, args: Args, kwargs: Kwargs) -> Kwargs:
+    return named_arguments(metric.update_signature(), args, kwargs)
 
 
 def _with_arrays(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:

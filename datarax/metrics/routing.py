@@ -177,6 +177,26 @@ def refuse_unknown_arguments(
         raise MetricTypeError(message) from None
 
 
+def named_arguments(
+    signature: inspect.Signature, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]
+) -> dict[str, PyTree]:
+    """The arguments of an update by their names, for a message; by place if they have none."""
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:  # the call of the update says so
+        given = {"": args, **kwargs}
+    named: dict[str, PyTree] = {}
+    for name, x in given.items():
+        kind = signature.parameters[name].kind if name in signature.parameters else None
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            named |= x
+        elif not name or kind is inspect.Parameter.VAR_POSITIONAL:
+            named |= {f"argument {i}": each for i, each in enumerate(x)}
+        else:
+            named[name] = x
+    return named
+
+
 @lru_cache(maxsize=4096)
 def is_taken_for_weights(name: str) -> bool:
     """True if the name of an output is one that is used for weights."""
