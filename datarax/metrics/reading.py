@@ -146,7 +146,7 @@ class Unusable:
         """Says what else to do about it, for the end of a message."""
         full = any(int(self.others.get(kind, 0)) for kind in ("beyond the capacity", NOT_SAMPLED))
         hint = ". A larger capacity= holds more examples" if full else ""
-        if self.remedy and not self.shift and int(self.counts.get("out of range", 0)):
+        if self.remedy and int(self.counts.get("out of range", 0)):
             hint += f". {self.remedy}"
         return hint
 

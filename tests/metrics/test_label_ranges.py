@@ -77,6 +77,10 @@ def test_the_remedy_of_rows_that_do_not_sum_to_one_is_said(name, rng):
     remedy = ". If preds are logits, give from_logits=True"
     assert message.endswith(f"{remedy}; else divide each row by its sum, which must be 1")
     assert told(cls().update(scores[:, 0] + 2, target)).endswith(remedy)
+    # The sum of these rows could be a label that is counted from 1.
+    message = told(cls(num_classes=3).update(np.ones((8, 3)), target))
+    assert "If labels are from 1 to 3, subtract 1 from them. If preds are logits" in message
+    assert message.endswith("; else divide each row by its sum, which must be 1")
     # What it says to do is right; and other data that cannot be used has another remedy.
     cls(num_classes=3, from_logits=True).update(scores, target).results()
     rows = scores / scores.sum(-1, keepdims=True)
@@ -92,3 +96,5 @@ def test_the_remedy_of_divergences(rng):
         message = told(cls().update(rows, rows))
         assert message.endswith(". Divide each row by its sum, which must be 1; of logits, give "
                                 "their softmax")  # fmt: skip
+    scores = metrics.InceptionScore(num_classes=3).update(rows)
+    assert told(scores).endswith("; else divide each row by its sum, which must be 1")

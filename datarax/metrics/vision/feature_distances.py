@@ -272,6 +272,11 @@ class InceptionScore(Metric):
             check_function(self.features)
         self.statistic = EntropyTotals.from_fields(self)
 
+    @property
+    def takes_probabilities(self) -> bool:
+        """True if scores outside 0 to 1, or with another sum than 1, are refused."""
+        return not self.from_logits
+
     def update(self, preds: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the images folded in; no communication.
 
