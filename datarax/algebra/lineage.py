@@ -35,7 +35,7 @@ class _Flattened(threading.local):
         self.marks: dict[Hashable, Mark] = {}
 
 
-_flattened = _Flattened()
+last_flattened = _Flattened()
 _reset_in_programs: set[Hashable] = set()
 """The static parts of states that some program resets itself: its calls cannot be seen."""
 
@@ -43,7 +43,7 @@ _reset_in_programs: set[Hashable] = set()
 def set_mark(state: object, source: Source, name: str) -> None:
     """Marks a state as read."""
     vars(state)["_mark"] = Mark(source, name)
-    _flattened.marks.clear()
+    last_flattened.marks.clear()
 
 
 def find_mark(state: object, source: Source) -> Mark | None:
@@ -70,7 +70,7 @@ def without_mark(state: object) -> None:
 
 def note_flattened(state: object, form: Hashable) -> None:
     """Notes that a state is flattened, whose static part is `form`."""
-    mark, marks = vars(state).get("_mark"), _flattened.marks
+    mark, marks = vars(state).get("_mark"), last_flattened.marks
     if mark is not None:
         marks[form] = mark
     elif marks:
@@ -79,5 +79,5 @@ def note_flattened(state: object, form: Hashable) -> None:
 
 def note_unflattened(state: object, form: Hashable) -> None:
     """Marks a state that is unflattened after one of its form that has a mark."""
-    if (marks := _flattened.marks) and (mark := marks.get(form)) is not None:
+    if (marks := last_flattened.marks) and (mark := marks.get(form)) is not None:
         vars(state)["_mark"] = mark

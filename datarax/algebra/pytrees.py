@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import jax
 
 from datarax._typing import PyTree, Structure
-from datarax.algebra.lineage import note_flattened, note_unflattened
+from datarax.algebra.lineage import last_flattened, note_flattened, note_unflattened
 
 Tree = TypeVar("Tree")
 Leaf = PyTree
@@ -82,7 +82,8 @@ def _flatten_flat(self: object) -> tuple[tuple[jax.Array, ...], _Flat]:
         leaves, structure = jax.tree.flatten(_flatten(self)[0])
         arrays = tuple(leaves), _interned(_Flat(vars(self)["_aux"], structure))
         vars(self)["_arrays"] = arrays
-    note_flattened(self, arrays[1])
+    if last_flattened.marks or "_mark" in vars(self):  # seldom
+        note_flattened(self, arrays[1])
     return arrays
 
 
@@ -109,7 +110,8 @@ def _keys_of_arrays(flat: _Flat) -> tuple[Hashable, ...]:
 def _unflatten_flat(cls: type[Tree], flat: _Flat, arrays: Iterable[jax.Array]) -> Tree:
     self = without_children(cls, flat.aux)
     vars(self)["_arrays"] = tuple(arrays), flat
-    note_unflattened(self, flat)
+    if last_flattened.marks:
+        note_unflattened(self, flat)
     return self
 
 

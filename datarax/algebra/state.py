@@ -10,6 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache, partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
@@ -456,7 +457,8 @@ class State(Saveable, Splittable, metaclass=_StateType):
         known = attributes.get("_on_host")
         if known is None:
             # Of a flat state without children yet, the arrays.
-            held = attributes["_arrays"][0] if "_arrays" in attributes else self.children().values()
+            flat = attributes.get("_arrays")
+            held = flat[0] if flat else map(getattr, repeat(self), self._children)
             known = attributes["_on_host"] = on_host(*held)
         return known
 

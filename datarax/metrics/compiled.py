@@ -11,7 +11,7 @@ from datarax._checks import refuse_wide, x64_enabled
 from datarax._errors import DataraxError, MetricInputError
 from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
-from datarax._xp import NEEDS_VALUES, fetched, is_in_program, is_near, is_traced, xp
+from datarax._xp import NEEDS_VALUES, fetched, is_in_program, is_near, is_traced, on_host, xp
 from datarax.algebra.held_arrays import require_arrays
 from datarax.algebra.replication import folding, refuse_result
 from datarax.algebra.state import refuse_leading_axes, walk
@@ -58,11 +58,15 @@ def compiled(update: Update) -> Update:
 
     def run(self: PyTree, *args: object, **kwargs: object) -> PyTree:
         require_arrays(self)
-        _refuse_unreduced(self, args, kwargs)
         if type(self).owns_mesh:
+            _refuse_unreduced(self, args, kwargs)
             return outside_mesh(update)(self, *args, **kwargs)
         state = jax.tree.leaves(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
+        if on_host(*state, *leaves):
+            args, kwargs = structure.unflatten(leaves)
+            return update(self, *args, **kwargs)
+        _refuse_unreduced(self, args, kwargs)
         if is_traced((state, leaves)):
             if not is_in_program():  # within `vmap` or `grad` alone, where `numeric` cannot know
                 refuse_wide(_by_name(self, args, kwargs))

@@ -90,6 +90,8 @@ class DoubleFloat:
             high = np.asarray(number, dtype)
             rest = number - float(high) if math.isfinite(number) else 0.0
             return cls(high, np.asarray(rest, dtype))
+        if type(x) is np.ndarray and dtype is None and x.dtype == _FLOAT32:  # mostly
+            return cls._made(x.astype(np.float64))
         x = x if type(x) is np.ndarray else xp.asarray(x)
         if is_one(x, dtype):
             return cls._made(_cast(x, np.float64))
@@ -161,6 +163,8 @@ class DoubleFloat:
         """The result of `wide` of two arrays of float64, or of `pair` of the parts of both."""
         a = self._wide
         if isinstance(other, int | float) and a is not None:
+            if type(a) in _HOST:
+                return wide(a, np.float64(other))
             return in_x64(wide, a, np.float64(other), elementary=wide is not _quotient)
         other = self._operand(other)
         b = other._wide
@@ -252,7 +256,10 @@ class DoubleFloat:
         It may move or select elements, negate or scale them by powers of two. All else is for
         `apply`: JAX could not differentiate it in an inner `jit`.
         """
-        if self._is_wide and self.is_on_host and not has_float64():
+        if type(self._wide) in _HOST or (self._is_wide and self.is_on_host):
+            if has_float64():
+                with elementary_in_x64():
+                    return self._made(function(self._number))
             # The function may use arrays of a program without float64, as `where` with a condition.
             with np.errstate(over="ignore"):
                 high, low = self
@@ -263,6 +270,8 @@ class DoubleFloat:
 
     def _each(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
         """As `map`, for a function that uses no other arrays."""
+        if type(self._wide) in _HOST:
+            return self._made(function(self._wide))  # type: ignore[arg-type]
         if not self._is_wide:
             return self.map(function)
         return self._made(in_x64(function, self._number, elementary=True))
@@ -296,12 +305,16 @@ class DoubleFloat:
         return value if on_host(value) else _cast(value, np.float32)
 
     def __getitem__(self, index: PyTree) -> "DoubleFloat":
+        if type(self._wide) in _HOST and on_host(index):
+            return self._made(self._wide[index])  # type: ignore[index]
         return _together(lambda x: x[index], self, beside=index)
 
     def __iter__(self) -> Iterator[jax.Array]:
         """Unpacks into `high, low`."""
         if self._parts and (self._wide is None or not on_host(self._wide)):
             return iter(self._parts)
+        if type(self._wide) in _HOST:
+            return iter(split(self._wide))
         return iter(in_x64(split, self._number, elementary=True))
 
     def reshape(self, *shape: int) -> "DoubleFloat":
@@ -379,6 +392,10 @@ def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def where(condition: jax.Array, a: DoubleFloat, b: DoubleFloat) -> DoubleFloat:
     """`jnp.where` of double-floats."""
+    x: PyTree = a._wide
+    y: PyTree = b._wide
+    if type(x) in _HOST and type(y) in _HOST and on_host(condition):
+        return DoubleFloat._made(xp.where(condition, x, y))
     return _together(lambda x, y: xp.where(condition, x, y), a, b, beside=condition)
 
 

@@ -111,6 +111,8 @@ def as_double(x: jax.Array) -> DoubleFloat:
     On the host, float64 numbers are not rounded before the two parts are asked for.
     """
     dtype = default_float()
+    if x.dtype == dtype:
+        return DoubleFloat.of(x)
     if is_wide(x):
         return double_from_int(x, dtype)
     return DoubleFloat.of(x if is_rounded(x) else x.astype(dtype))
@@ -146,7 +148,10 @@ def difference(x: jax.Array, y: jax.Array) -> jax.Array:
 
 def exceeds_float64(*arrays: jax.Array) -> bool:
     """True for integers of 64 bits on the host, which float64 may round."""
-    return all(x.dtype.kind in "iu" and x.dtype.itemsize == 8 for x in arrays) and on_host(*arrays)
+    for x in arrays:
+        if x.dtype.kind not in "iu" or x.dtype.itemsize != 8:
+            return False
+    return on_host(*arrays)
 
 
 def equal_integers(x: jax.Array, y: jax.Array) -> jax.Array:

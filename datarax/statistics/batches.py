@@ -171,7 +171,8 @@ def examples(
         target = class_labels(target, num_classes)
         if given.shape != (*target.shape, num_classes):
             refuse_shapes(given, target, num_classes, name)
-        check_class_axis(as_given[2], num_classes, name)
+        if given.ndim > 2:
+            check_class_axis(as_given[2], num_classes, name)
         # Before they are rounded: of scores, only differences matter.
         if is_wide(given) and not (probabilities or any_score):
             scores = difference(given, xp.max(given, -1, keepdims=True))
@@ -217,7 +218,9 @@ def class_labels(target: ArrayLike, size: int) -> jax.Array:
         MetricTypeError: they have another dtype.
     """
     array = numeric(target, "target")
-    if not is_integer(array) and array.shape[-1:] == (size,):
+    if is_integer(array):
+        return array
+    if array.shape[-1:] == (size,):
         raise MetricTypeError(
             f"target has shape {array.shape} and dtype {array.dtype}; expected integer labels. If "
             f"target is one-hot, give target.argmax(-1)"
@@ -312,9 +315,9 @@ def predictions(
     scores = preds.ndim == target.ndim + 1
     if scores and preds.shape != (*target.shape, size):
         refuse_shapes(preds, target, size, name)
-    if scores:
+    if scores and preds.ndim > 2:
         check_class_axis(as_given, size, name)
-    else:
+    if not scores:
         one_column = target.shape == (*preds.shape[:-1], 1)
         if preds.ndim > 1 and preds.shape[-1] == size > 1 and (one_column or not is_integer(preds)):
             refuse_shapes(preds, target, size, name)

@@ -263,7 +263,10 @@ def warn_if_pairs_are_rounded(preds: jax.Array, target: jax.Array) -> None:
 
 def _keys(x: jax.Array) -> Keys:
     """Two keys in the order of the numbers, which no two different numbers share."""
-    if default_float() != np.float32 or not is_rounded(x):
+    dtype = default_float()
+    if type(x) is np.ndarray and x.dtype == dtype:
+        return x, np.zeros_like(x)  # type: ignore[return-value]
+    if dtype != np.float32 or not is_rounded(x):
         return tuple(as_double(x))  # type: ignore[return-value]
     return two_keys(as_float(x)) if on_host(x) else two_keys_of_integers(as_double(x))
 

@@ -14,7 +14,7 @@ from datarax._xp import all_finite, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
 from datarax.algebra.row_merge import RowTerms
-from datarax.algebra.state import State, walk
+from datarax.algebra.state import State, states_in, walk
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaled_double import ScaledDouble
@@ -368,18 +368,24 @@ def rows_with_counts(state: State, rows: int) -> jax.Array:
 
 def counts_alike(before: State, after: State) -> bool:
     """True if two states on the host have counted the same invalid rows."""
-
-    def counts(state: State) -> list[PyTree]:
-        found = []
-        for each in walk(state):
-            part = each.counts if isinstance(each, InvalidCounts) else None
-            part = each.children().get("invalid") if part is None else part
-            if isinstance(part, MetricAccumulator):
-                found += jax.tree.leaves(part)
-        return found
-
-    pairs = zip(counts(before), counts(after), strict=True)
-    return all(x is y or np.array_equal(x, y) for x, y in pairs)
+    coming: list[tuple[PyTree, PyTree]] = [(before, after)]
+    while coming:
+        one, other = coming.pop()
+        if one is other or isinstance(one, np.ndarray | np.generic):
+            continue
+        if type(one) is tuple:
+            coming.extend(zip(one, other, strict=True))
+        elif not isinstance(one, State):
+            coming.extend(zip(states_in(one), states_in(other), strict=True))
+        else:
+            name = "counts" if isinstance(one, InvalidCounts) else "invalid"
+            others = other.children()
+            for each, x in one.children().items():
+                if each != name or not isinstance(x, MetricAccumulator):
+                    coming.append((x, others[each]))
+                elif not all(map(np.array_equal, *map(jax.tree.leaves, (x, others[each])))):
+                    return False
+    return True
 
 
 def sum_of_counts(counts: Iterable[Count]) -> Count:

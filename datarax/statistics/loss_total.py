@@ -219,9 +219,10 @@ def _in_float64(p: jax.Array, t: jax.Array) -> Arrays:
 
 def _is_large(*arrays: jax.Array) -> bool:
     """True if float64 numbers on the host are beyond the range of float32."""
-    return any(
-        x.dtype == np.float64 and float(np.max(np.abs(x), initial=0)) > _MOST for x in arrays
-    )
+    for x in arrays:
+        if x.dtype == np.float64 and float(np.max(np.abs(x), initial=0)) > _MOST:
+            return True
+    return False
 
 
 def _reaches(x: jax.Array, threshold: float) -> jax.Array:

@@ -469,7 +469,7 @@ def in_three_parts(x: Any, y: Any, z: Any) -> tuple[DoubleFloat, PyTree]:
 
 def has_many_digits(x: jax.Array) -> bool:
     """True if numbers, as they were given, may have more digits than a float32."""
-    return x.dtype == np.float64 or is_wide(x)
+    return x.dtype != np.float32 and (x.dtype == np.float64 or is_wide(x))
 
 
 class Apart(NamedTuple):

@@ -183,7 +183,8 @@ class Scores(CountsInvalid):
         invalid, *parts = self.checked(preds, target, weights)
         if self.pooled:  # JAX does not join a sharded axis with another one
             parts = replicated(parts)
-        added = self.plus_rows(*(x.reshape(-1, self.scores_of_row) for x in parts))
+        size = self.scores_of_row
+        added = self.plus_rows(*(x.reshape(-1, size) for x in parts))
         return self.with_batch(invalid, **added)
 
     def checked(

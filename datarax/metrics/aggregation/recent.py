@@ -5,17 +5,17 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, numeric
+from datarax._checks import as_float, default_float, numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import beside, lax, xp
+from datarax._xp import beside, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.row_merge import Target
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.call import with_number
-from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.double_float import DoubleFloat, split, where
 from datarax.numerics.pairs import less
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.scaling import nan_where
@@ -50,8 +50,10 @@ class Newest(ElementwiseState):
         newest = xp.max(step, initial=_FIRST, where=counts)
         # -0.0 becomes 0.0, because the maximum of both may be either of them.
         x = xp.where(x == 0, 0, x)
-        last = DoubleFloat.of(xp.max(x, initial=-xp.inf, where=counts & (step == newest)))
-        return self.with_parts({"step": newest, "value": tuple(last)})
+        last = xp.max(x, initial=-xp.inf, where=counts & (step == newest))
+        is_wide = on_host(last) and last.dtype == np.float64 and not x64_enabled()
+        value = split(last) if is_wide else tuple(DoubleFloat.of(last))
+        return self.with_parts({"step": newest, "value": value})
 
     @property
     def double(self) -> DoubleFloat:
@@ -65,7 +67,7 @@ class Newest(ElementwiseState):
         a, b = self.value, other.value
         # Of equal steps the greater value, so that the order of merges does not matter.
         is_other = (self.step < other.step) | ((self.step == other.step) & less(a, b))
-        value = tuple(xp.where(is_other, y, x) for x, y in zip(a, b, strict=True))
+        value = xp.where(is_other, b[0], a[0]), xp.where(is_other, b[1], a[1])
         return self.with_parts({"step": xp.maximum(self.step, other.step), "value": value})
 
 

@@ -88,7 +88,8 @@ class StepTime(Metric):
         Raises:
             MetricInputError: arrays that do not broadcast; shows both shapes.
         """
-        x = as_float(numeric(seconds, "seconds"))
+        given = numeric(seconds, "seconds")
+        x = as_float(given)
         unusable = not_finite(x) | out_of_range(x < 0, x)
         part = None
         if waiting is not None:
@@ -101,7 +102,7 @@ class StepTime(Metric):
         total = none.of(x, w)
         waited = [none, none] if part is None else [total, none.of(part, w)]
         return self.replace(
-            histogram=self.histogram.update(x, weights=w),
+            histogram=self.histogram.update(given, weights=w),
             sums=self.sums.combine(stacked([total, none.of(w), *waited])),
             invalid=self.invalid.update(invalid),
         )
