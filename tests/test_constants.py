@@ -97,7 +97,6 @@ def test_a_constant_batch_in_a_scan_and_weights_alone_in_a_vmap(rng):
             "r2": metrics.R2Score(),
             "max": metrics.MaxError(),
             "nrmse": metrics.NormalizedRootMeanSquaredError(normalization="range"),
-            "median": metrics.MedianAbsoluteError(),
         }
     )
     want = collection

@@ -47,7 +47,7 @@ def repeated(batch, target, state):
 
 
 @pytest.mark.parametrize("case", APART, ids=lambda case: case.id)
-@pytest.mark.parametrize("kind", ["slices", "replicas of slices", "tags of replicas of slices"])
+@pytest.mark.parametrize("kind", ["slices", "tags of replicas of slices"])
 def test_every_state_is_that_of_its_rows(case, kind, rng):
     batch = case.inputs.draw(rng, 2 * BATCH)
     if case.inputs.spoil and kind == "slices":  # replicas do not count what cannot be used

@@ -14,8 +14,6 @@ import datarax
 from datarax import Collection, Interval, Sliced, metrics
 from datarax.testing import assert_within_ulps, check_metric
 from tests.helpers import make_mesh, place
-from tests.registry import BUNDLES, GROUPS, arrays_of, of_each_statistic
-from tests.registry.case import widened
 
 SLICES = 3
 
@@ -27,48 +25,6 @@ def with_ids(rng, batch, slices=SLICES, by="slices", low=0):
 
 def rows_of(batch, rows, by="slices"):
     return {name: x[rows] for name, x in batch.items() if name != by}
-
-
-def of_rows(metric, batches, chosen, by="slices"):
-    """The value of a metric of the rows whose id is chosen, one batch at a time."""
-    for batch in batches:
-        rows = chosen(batch[by])
-        if rows.any():
-            metric = metric.update(**rows_of(batch, rows, by))
-    return metric.compute()
-
-
-def one_of(values, index):
-    return jax.tree.map(lambda x: x[index], values)
-
-
-# How rows are merged depends on the statistic. That the formulas work under `vmap` is a law.
-@pytest.mark.parametrize("name", of_each_statistic(GROUPS))
-def test_each_slice_is_the_metric_of_its_rows(name, rng):
-    # One program for each number of rows: all rows of a slice are in one batch.
-    group = GROUPS[name]
-    drawn = group[0].inputs.draw(rng, 16)
-    metric, batch = BUNDLES[name], with_ids(rng, arrays_of(group, drawn), SLICES - 1)
-    size = len(batch["slices"])
-    if "weights" in {route.argument for route in metric.routes()}:
-        batch["weights"] = rng.integers(0, 4, size).astype(np.float32) / 3
-    got = Sliced(metric, SLICES).update(**batch).compute()
-    rest = rows_of(batch, slice(None))
-    inputs = widened(drawn)
-    ones = np.ones(group[0].inputs.valid(**inputs).shape)
-    atol = {case.id: 4 * case.atol(ones, **inputs) + 1e-6 for case in group}
-    overall = metric.update(**rest).compute()
-    assert_close(got["overall"], overall, 0, dict.fromkeys(atol, 0.0), name)
-    for index in range(SLICES):
-        want = of_rows(metric, [batch], lambda ids, i=index: ids == i)
-        assert_close(one_of(got["slices"], index), want, 64, atol, f"{name}, slice {index}")
-
-
-def assert_close(got, want, ulps, atol, name):
-    assert got.keys() == want.keys()
-    for key in got:
-        case = key.partition("/")[0]
-        assert_within_ulps(got[key], want[key], ulps, atol=atol[case], name=f"{name}: {key}")
 
 
 def accuracy(**config):

@@ -97,6 +97,7 @@ class Stream:
         for i, name in enumerate([*self.names, *groups]):
             got = jax.tree.map(lambda x, i=i: x[i], values)
             self.compare(got, [np.c_[*x][:, i] for x in masks], f"{note}, {name}")
+        self.compare(sliced.metric.compute(), [np.ones(BATCH, bool)] * BATCHES, f"{note}, overall")
 
     def compare(self, got: Any, masks: list[np.ndarray], note: str) -> None:
         """A value is that of the rows that are chosen in each batch."""
