@@ -134,6 +134,14 @@ def _in_range_of_float32(x: np.ndarray, name: str) -> np.ndarray:
                 PrecisionWarning,
             )
         x = np.where(small, np.copysign(0.0, x), x)
+    return large_as_infinite(x)
+
+
+def large_as_infinite(x: Any) -> Any:
+    """`x` with infinities in place of float64 numbers of NumPy that a float32 does not hold."""
+    if type(x) is not np.ndarray or x.dtype != _FLOAT64 or x64_enabled():
+        return x
+    size = np.abs(x)
     large = (size >= _TOO_LARGE) & (size < np.inf)
     return np.where(large, np.copysign(np.inf, x), x) if large.any() else x
 

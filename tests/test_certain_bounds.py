@@ -45,7 +45,8 @@ ANY = REALS | {
         rng.normal(size=shape) * 10.0 ** rng.integers(-300, 300, shape)
     ),
 }
-SPREAD = "both signs", "of all sizes"
+SMALL = {"small": ANY["small"], "p-values": lambda rng, shape: 10.0 ** -rng.uniform(0, 300, shape)}
+SPREAD = "both signs", "of all sizes", "p-values"
 """The kinds of numbers that share bins because they differ in size."""
 BOUNDED = [case for case in CASES if hasattr(case.traceable(), "bounds")]
 
@@ -59,6 +60,10 @@ def kinds_of(case: Case) -> dict[str, Callable[..., np.ndarray]]:
         return {name: PROBABILITIES[name] for name in ("digits", "ties")}
     if case.id == "auroc_class_logits":
         return {"digits": PROBABILITIES["digits"]}
+    if case.id.startswith("spearman"):  # of huge numbers there is no value
+        return REALS | SMALL
+    if case.id == "median_error":
+        return ANY | SMALL
     if case.id.startswith("d2"):  # bins of these numbers hold several
         return {name: REALS[name] for name in REALS if name != "nearer to 1"}
     if "scores" in case.inputs.id or case.inputs.id == "reals":

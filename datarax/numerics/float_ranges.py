@@ -109,4 +109,5 @@ def is_within_floats(gap: Any, size: Any) -> bool:
         gap: how far apart the ends of each bin are.
         size: one end of each.
     """
-    return bool((gap > 0).any() and (gap <= 2.5 * 2.0**-23 * np.abs(size)).all())
+    two = np.maximum(2.5 * 2.0**-23 * np.abs(size), _TINY)
+    return bool((gap > 0).any() and (gap <= two).all())

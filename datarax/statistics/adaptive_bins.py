@@ -546,15 +546,19 @@ class WideBins(AdaptiveBins):
     def as_binned(self, x: Any, counted: Any) -> Binned:
         if not has_wide(x.dtype):
             x = DoubleFloat.of(x.high)
+        given = x
         some = counted & (xp.abs(x.high) >= float(xp.finfo(x.dtype).tiny))
         x = x.map(lambda part: xp.where(some, part, 0))
         least = greatest = x
         if x.is_on_host and has_wide(x.dtype):
-            # A double-float has fewer digits than float64.
+            # A double-float has fewer digits than float64, and is 0 if it is below normal numbers.
             high, low = x
-            rest: Any = x.wide - high
+            rest: Any = np.where(counted & ~some, given.wide, x.wide - high)
             if (rest != low).any():
-                least, greatest = (DoubleFloat(high, part) for part in outward(rest))
+                least, greatest = (
+                    DoubleFloat.of_float64(np.add(high, part, dtype=np.float64))
+                    for part in outward(rest)
+                )
         infinity = xp.asarray(xp.inf, x.dtype)
         (high, low), (other, up) = least, greatest
         below = xp.where(low < 0, xp.nextafter(high, -infinity), high)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import refuse_ignored
+from datarax._checks import large_as_infinite, numeric, refuse_ignored
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, on_host, vmap, xp
 from datarax.algebra.fields import state
@@ -145,7 +145,12 @@ class JointHistogram(State):
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `preds` and `target`, both of any one shape."""
-        p, t, w, invalid = pairs(preds, target, weights, ())
+        # Of numbers that a float32 does not hold, bins have bounds if they are small.
+        p, t = (
+            large_as_infinite(numeric(x, name, any_range=True))
+            for x, name in ((preds, "preds"), (target, "target"))
+        )
+        p, t, w, invalid = pairs(p, t, weights, (), any_range=True)
         warn_if_pairs_are_rounded(p, t)
         x, y, w = replicated((as_double(p), as_double(t), xp.broadcast_to(w, p.shape)))
         both = stack([x.reshape(-1), y.reshape(-1)], -1)
