@@ -613,7 +613,7 @@ def _nan_where(condition: jax.Array, x: PyTree) -> PyTree:
     if isinstance(x, Exact):
         # The value is the sum of both parts, and NaN is put in both.
         parts = _nan_where(condition, x.high), _nan_where(condition, x.low)
-        return x if x.is_integer else Exact(*parts)
+        return x if x.is_integer else type(x)(*parts)
     x = xp.asarray(x)
     return x if is_integer(x) else xp.where(condition, xp.asarray(xp.nan, x.dtype), x)
 

@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 from datarax._typing import Array, ArrayLike, PyTree
 from datarax._xp import xp
 from datarax.numerics import pairs
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, split
 from datarax.numerics.limbs import Limbs, double_from_limbs, limbs_from_int
 
 
@@ -200,6 +200,36 @@ def whole_or_float(double: DoubleFloat) -> "Exact | jax.Array":
 def exact(double: DoubleFloat) -> "Exact | jax.Array":
     """A double-float without rounding: an `Exact` of both parts; with x64, the upper part."""
     return Exact(double.high, double.low) if double.dtype.itemsize == 4 else double.high
+
+
+@jax.tree_util.register_pytree_node_class
+class Kept(Exact):
+    """Numbers of the data, such as a greatest one, of which both parts keep 48 bits.
+
+    As a NumPy array, each is the shortest decimal number with these parts, if one of 14 digits has
+    them: so 0.1 as a float64 is 0.1 again. Otherwise, it is the sum of both parts, as of an
+    `Exact`. A number of one part is exact.
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def of_parts(high: PyTree, low: PyTree) -> "Kept | jax.Array":
+        """Numbers with these parts; with x64 the upper part, which is exact."""
+        return Kept(high, low) if high.dtype.itemsize == 4 else high
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        exact = super().__array__()
+        if np.count_nonzero(self.low):
+            near = [float(f"{x:.14g}") for x in exact.flat]
+            near = np.reshape(np.asarray(near, np.float64), exact.shape)
+            high, low = split(near)
+            same = (high == np.asarray(self.high)) & (low == np.asarray(self.low))
+            exact = np.where(same, near, exact)
+        return np.asarray(exact, dtype)
+
+    def __getitem__(self, index: PyTree) -> "Kept":
+        return Kept(self.high[index], self.low[index])
 
 
 @jax.tree_util.register_pytree_node_class

@@ -14,7 +14,7 @@ from datarax.algebra.one_pass import Fold, Term
 from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, split, where
-from datarax.numerics.exact import Exact, WholeOrFloat, exact
+from datarax.numerics.exact import Exact, Kept, WholeOrFloat
 from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
@@ -148,7 +148,10 @@ class Extremes(CountsInvalid):
 
     @property
     def maximum(self) -> jax.Array | Exact:
-        """The greatest value, without rounding, integers up to 2**63; NaN without data."""
+        """The greatest value, integers up to 2**63 without rounding; NaN without data.
+
+        Of floats beyond float32, two parts are kept: see `Kept`.
+        """
         return _nan_without_data(self.greatest.double)
 
 
@@ -157,7 +160,7 @@ def _nan_without_data(x: DoubleFloat) -> jax.Array | Exact:
     some = xp.isfinite(x.high)
     double = x.map(lambda part: nan_where(~some, part))
     if x.dtype.itemsize == 4:
-        return exact(double)
+        return Kept.of_parts(*double)
     # Only an integer above 2**53 has a lower part beside one of float64.
     half = x.high / 2
     fits = (xp.abs(half) < 2.0**62) | ((xp.abs(half) == 2.0**62) & (x.high * x.low < 0))

@@ -16,6 +16,7 @@ from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.call import with_number
 from datarax.numerics.double_float import DoubleFloat, split, where
+from datarax.numerics.exact import Exact, Kept
 from datarax.numerics.pairs import less
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.scaling import nan_where
@@ -54,11 +55,6 @@ class Newest(ElementwiseState):
         is_wide = on_host(last) and last.dtype == np.float64 and not x64_enabled()
         value = split(last) if is_wide else tuple(DoubleFloat.of(last))
         return self.with_parts({"step": newest, "value": value})
-
-    @property
-    def double(self) -> DoubleFloat:
-        """The value, -inf if there is none."""
-        return DoubleFloat(*map(xp.asarray, self.value))
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
@@ -171,10 +167,10 @@ class LastStep(CountsInvalid):
         return self.replace(numbered=self.numbered.update(step))
 
     @property
-    def value(self) -> jax.Array:
+    def value(self) -> jax.Array | Exact:
         """The last value; NaN where there is no data."""
-        last = self.newest.double.to_float()  # -inf without data
-        return nan_where(~xp.isfinite(last), last)
+        high, low = map(xp.asarray, self.newest.value)
+        return Kept.of_parts(nan_where(~xp.isfinite(high), high), low)  # -inf without data
 
 
 class DecayedTotal(CountsInvalid, kw_only=False):

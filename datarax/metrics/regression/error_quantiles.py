@@ -15,6 +15,7 @@ from datarax.metrics.reading import Bounds
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
 from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.exact import Kept
 from datarax.numerics.limbs import difference, is_rounded
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import pairs
@@ -52,7 +53,8 @@ class MaxError(PerOutput):
         return with_batch(self, invalid, largest=largest)
 
     def by_output(self) -> jax.Array:
-        largest = self.largest.double.to_float()
+        largest: PyTree = self.largest.double
+        largest = xp.asarray(Kept.of_parts(*largest)) if largest.is_on_host else largest.high
         # No error is negative: what is left of no data is -inf.
         return nan_where(largest < 0, largest)
 

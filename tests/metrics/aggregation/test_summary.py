@@ -12,8 +12,21 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import datarax
-from datarax import InvalidValuesWarning, MetricInputError
-from datarax.metrics import Cardinality, Max, Mean, Min, MinMax, Std, Sum, Variance, WeightedMean
+from datarax import InvalidValuesWarning, MetricInputError, Sliced
+from datarax.metrics import (
+    Cardinality,
+    LastValue,
+    Max,
+    MaxError,
+    Mean,
+    Min,
+    MinMax,
+    Norm,
+    Std,
+    Sum,
+    Variance,
+    WeightedMean,
+)
 from datarax.metrics.base import read
 from datarax.numerics.hashing import hashed
 from tests.helpers import (
@@ -287,6 +300,42 @@ def test_extremes_of_integers_are_exact(rng, dtype):
     # Beside a float, which is compared without rounding.
     assert Max().update(20000001).update(20000000.0).results() == 20000001
     assert Min().update(20000000.0).update(np.int32(19999999)).results() == 19999999
+
+
+def test_numbers_of_few_digits_are_read_as_they_were_given(rng):
+    """A state keeps 48 bits of a float64, which are those of one number of up to 14 digits."""
+    digits = rng.integers(1, 15, 200)
+    size = rng.integers(-20, 20, 200)
+    decimals = [
+        float(f"{rng.uniform(1, 10):.{n - 1}f}e{k}") for n, k in zip(digits, size, strict=True)
+    ]
+    halves = rng.integers(1, 2**24, 50) * 2.0 ** rng.integers(-40, 40, 50)  # of float32
+    whole = rng.integers(2**30, 2**31, 50)
+    full = rng.uniform(1, 10, 50)  # of 53 bits
+
+    def readings(x):
+        given = np.asarray(x)
+        yield given, Max().update(given).results()
+        yield given, Min().update(given).results()
+        yield given, MinMax().update(given).update(given).results()["max"]
+        yield given, LastValue().update(given).results()
+        yield given, Norm(ord=np.inf).update(given).results()
+        yield given, MaxError().update(given, np.zeros_like(given)).results()
+        yield given, Sliced(Max(), 2).update(given, slices=1).results()["1"]
+        yield -given, Max().update(-given).results()
+
+    for x in (*decimals, *halves, *whole.tolist(), 0.1):
+        for want, got in readings(x):
+            assert got == want, (x, got)
+    for x in (*full, 1 / 3):
+        for want, got in readings(x):
+            assert abs(got - want) <= 2**-48 * abs(want)
+    both = np.array([[0.1, 1.7], [0.3, 0.2]])
+    error = MaxError(num_outputs=2, multioutput="raw_values").update(both, np.zeros((2, 2)))
+    np.testing.assert_array_equal(error.results(), [0.3, 1.7])
+    assert Max().update(0.1).compute() == np.float32(0.1)
+    on_devices = jax.jit(lambda m: m.compute())(Max().update(0.1))
+    assert on_devices == np.float32(0.1)
 
 
 def test_the_mean_of_integers_with_weights_rounds_once(rng):
