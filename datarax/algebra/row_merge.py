@@ -7,6 +7,8 @@ terms, added by place.
 
 import math
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -14,7 +16,8 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from datarax._typing import PyTree
-from datarax._xp import all_finite, at, lax, on_host, xp
+from datarax._xp import at, lax, on_host, xp
+from datarax.algebra.one_pass import sums_of_rows
 from datarax.algebra.pytrees import Leaf
 from datarax.distributed.merge_ops import worst
 from datarax.numerics.double_float import DoubleFloat, concatenate, is_one
@@ -137,41 +140,62 @@ class Target(NamedTuple):
         """Terms with a first axis of tags, of size 1, if there are tags."""
         return x if self.tags is None else x[None]
 
-    def apart(self, rows: Numbers) -> "Packed":
-        """Asks for the sums of double-floats (..., rows), whose first axis is of tags, if any."""
-        return Packed("sum" if self.tags is None else "apart", rows)
+    def apart(self, how: str, rows: list[DoubleFloat]) -> "Packed":
+        """Asks for sums or totals of double-floats (..., rows); with tags, these are the first
+        axis."""
+        return Packed(how, rows, self.tags is not None)
 
-    def folded_apart(self, x: jax.Array) -> jax.Array:
-        """The sums of rows (tags, ..., rows), which differ by tag, for each state: (size, ...)."""
+    def folded_apart(self, how: str, arrays: Sequence[Any]) -> list[DoubleFloat]:
+        """The sums or totals of rows (tags, ..., rows), which differ by tag: (size, ...)."""
+        if how == "total" and self.counts is not None:  # the same in all draws
+            known = self._replace(counts=None).folded_apart(how, arrays)
+            return [concatenate([x] * self.draws) for x in known]
         assert self.tags is not None
-        mask = lax.expand_dims(self.tags.T, range(1, x.ndim - 1))
-        x = xp.where(mask, x, xp.zeros((), x.dtype))
-        tags, *shape, rows = x.shape
+        used = (self.tags & (self.place < self.places)[:, None]).T
+
+        def of_tags(x: DoubleFloat) -> DoubleFloat:
+            mask = lax.expand_dims(used, range(1, x.ndim - 1))
+            return x.map(lambda part: xp.where(mask, part, xp.zeros((), part.dtype)))
+
         if self.counts is None and self.places == 1:
-            return xp.sum(xp.where(self.place == 0, x, xp.zeros((), x.dtype)), -1)
-        of_draws = self._replace(tags=None).folded("sum", x.reshape(-1, rows))
-        of_draws = of_draws.reshape(self.draws, self.places, tags, *shape)
-        return xp.moveaxis(of_draws, 2, 1).reshape(self.size, *shape)
+            return sums_of_rows([of_tags(x) for x in arrays])
+        # One by one: to pack them would write an array of all tags and rows.
+        draws = self._replace(tags=None)
+        sums = [_replies(draws, "sum", [of_tags(x)])[0] for x in arrays]
+        return [x.map(self._tags_first) for x in sums]
+
+    def _tags_first(self, x: jax.Array) -> jax.Array:
+        """States of draws and places, (size, tags, ...), as those of draws, tags and places."""
+        apart = x.reshape(self.draws, self.places, *x.shape[1:])
+        return xp.moveaxis(apart, 2, 1).reshape(self.size, *x.shape[2:])
 
 
 class Packed(NamedTuple):
     """What terms ask for: sums, maxima, bounds or totals of rows, for each stacked state.
 
-    The reply is an array of the same dtype, or a double-float, with a leading axis of states and
-    without that of rows. A state without rows has the sum 0, and as the maximum the least number of
-    the dtype. A bound is at least the maximum, and not of those rows alone that count. So is a
-    total: the sum of all rows at the place that have the tag, each once. Where rows differ by tag,
-    as what is made of `Target.of_rows` does, `Target.apart` asks for their sums.
+    The reply is a list. For each of `rows` it holds an array of the same dtype, or a double-float,
+    with a leading axis of states and without that of rows. A state without rows has the sum 0, and
+    as the maximum the least number of the dtype. A bound is at least the maximum, and not of those
+    rows alone that count. So is a total: the sum of all rows at the place that have the tag, each
+    once. Where rows differ by tag, as what is made of `Target.of_rows` does, `Target.apart` asks
+    for their sums and totals.
     """
 
     how: str
-    """"sum", "max", "bound", "total" or "apart"."""
-    rows: Numbers
+    """"sum", "max", "bound" or "total"."""
+    rows: Sequence[Numbers]
     """Integers, or double-floats whose parts are one array; with a last axis of rows. The sums of
     up to 2**16 rows do not overflow, or may wrap."""
+    differ: bool = False
+    """True if the rows differ by tag: their first axis is of tags, or of size 1."""
+
+    @property
+    def order(self) -> tuple[int, bool]:
+        """What is asked first: sums come last, because what is added up may depend on the rest."""
+        return ("bound", "total", "max", "sum").index(self.how), self.differ
 
 
-Merging = Generator[Packed, PyTree, Leaf]
+Merging = Generator[Packed, list[Any], Leaf]
 """Asks for what must be known of the terms, and returns the states. See `merge_rows`."""
 
 
@@ -220,9 +244,9 @@ def merge_rows(
     merged = list(states)
     running: dict[int, tuple[Merging, Packed]] = {}
 
-    def advance(i: int, generator: Merging, reply: Numbers | None) -> None:
+    def advance(i: int, generator: Merging, reply: list[Any] | None) -> None:
         try:
-            running[i] = generator, generator.send(reply)
+            running[i] = generator, generator.send(reply)  # type: ignore[arg-type]
         except StopIteration as end:
             running.pop(i, None)
             merged[i] = end.value
@@ -231,22 +255,18 @@ def merge_rows(
         if each is not None:
             advance(i, each.added_to(state, target), None)
     while running:
-        # Sums come last, because what is added up may depend on bounds and totals.
-        how = min((asked.how for _, asked in running.values()), key=_ORDER.index)
-        chosen = [i for i, (_, asked) in running.items() if asked.how == how]
-        replies = _replies(how, [running[i][1].rows for i in chosen], target)
-        for i, reply in zip(chosen, replies, strict=True):
-            advance(i, running[i][0], reply)
+        first = min((asked for _, asked in running.values()), key=lambda asked: asked.order)
+        chosen = {i: each for i, each in running.items() if each[1].order == first.order}
+        arrays = [x for _, asked in chosen.values() for x in asked.rows]
+        fold = target.folded_apart if first.differ else partial(_replies, target)
+        replies = iter(fold(first.how, arrays))
+        for i, (generator, asked) in chosen.items():
+            advance(i, generator, list(islice(replies, len(asked.rows))))
     return merged
 
 
-_ORDER = "bound", "total", "max", "sum", "apart"
-
-
-def _replies(how: str, arrays: list[PyTree], target: Target) -> list[Numbers]:
+def _replies(target: Target, how: str, arrays: list[PyTree]) -> list[Any]:
     def reply(x: jax.Array) -> jax.Array:
-        if how == "apart":
-            return target.folded_apart(x)
         return target.folded(how, _flat(x)).reshape(target.size, *x.shape[:-1])
 
     def of_pairs(x: DoubleFloat) -> DoubleFloat:
@@ -256,8 +276,6 @@ def _replies(how: str, arrays: list[PyTree], target: Target) -> list[Numbers]:
 
     # float64 holds integers of 32 bits and their sums, and double-floats of float32.
     narrow = [i for i, x in enumerate(arrays) if x.dtype.itemsize <= 4 and is_one(x, np.float32)]
-    if how == "apart":  # not packed: that would write an array of all tags and rows
-        return [x.map(reply) if i in narrow else of_pairs(x) for i, x in enumerate(arrays)]
     replies: dict[int, Numbers] = {
         i: of_pairs(x) if isinstance(x, DoubleFloat) else reply(x)
         for i, x in enumerate(arrays)
@@ -307,31 +325,37 @@ _FEW_COLUMNS = 8
 def _product(counts: PyTree, rows: PyTree) -> Any:
     """The sums of rows (K, N), each as often as it counts: (replicas, K)."""
 
-    def product(dtype: DTypeLike) -> jax.Array:
+    def product(rows: PyTree, dtype: DTypeLike) -> Any:
+        if on_host(counts, rows) and len(rows) <= _FEW_COLUMNS:
+            # A library for matrices would start threads, which takes longer.
+            return np.einsum("kn,nr->kr", rows.astype(dtype), counts.astype(dtype))
         a, b = rows.astype(dtype), counts.astype(dtype)
-        return xp.matmul(a, b, precision=lax.Precision.HIGHEST).T.astype(rows.dtype)
+        return xp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
-    def finite_product() -> jax.Array:
+    def of_finite(rows: PyTree) -> Any:
         if rows.dtype != xp.float64 or min(len(rows), counts.shape[1]) <= _FEW_COLUMNS:
-            return product(rows.dtype)
+            return product(rows, rows.dtype)
         # Products of small whole numbers are exact in float32, and so are their sums.
         top = xp.max(xp.abs(rows), initial=0) * xp.max(xp.sum(counts, 0)).astype(rows.dtype)
         fits = (top < 2**24) & xp.all(rows == xp.round(rows))
-        return lax.cond(fits, lambda: product(xp.float32), lambda: product(xp.float64))
+        return lax.cond(
+            fits,
+            lambda: product(rows, xp.float32).astype(rows.dtype),
+            lambda: product(rows, rows.dtype),
+        )
 
-    def added(rows: PyTree) -> Any:
-        return xp.sum(_repeated(rows[None], counts.T[:, None]), -1, dtype=rows.dtype)
+    def of_any(rows: PyTree) -> Any:
+        # What does not count would give NaN, because no product of infinity is 0.
+        zero = xp.zeros((), rows.dtype)
+        sums = product(xp.where(xp.isfinite(rows), rows, zero), rows.dtype)
+        for special in (np.inf, -np.inf, np.nan):
+            found = xp.isnan(rows) if np.isnan(special) else rows == special
+            sums = sums + xp.where(product(found, xp.float32) > 0, rows.dtype.type(special), zero)
+        return sums
 
-    if not on_host(counts, rows):
-        if not xp.issubdtype(rows.dtype, xp.floating):
-            return product(rows.dtype)
-        return lax.cond(xp.all(xp.isfinite(rows)), finite_product, lambda: added(rows))
-    if not all_finite(rows):
-        return np.concatenate([added(row[None]) for row in rows], 1)
-    if len(rows) <= _FEW_COLUMNS:
-        # A library for matrices would start threads, which takes longer.
-        return np.einsum("kn,nr->rk", rows, counts.astype(rows.dtype))
-    return finite_product()
+    if not xp.issubdtype(rows.dtype, xp.floating):
+        return product(rows, rows.dtype).T
+    return lax.cond(xp.all(xp.isfinite(rows)), of_finite, of_any, rows).T
 
 
 def _repeated(rows: PyTree, counts: PyTree) -> Any:

@@ -314,12 +314,12 @@ class RowValues(RowTerms, MetricAccumulator):
     def added_to(self, stacked: MetricAccumulator, target: Target) -> Merging:
         row = self._row
         if row.to_mesh is None or row.from_mesh is None:
-            folded = tuple((yield Packed("sum", DoubleFloat(*self.parts))))
+            (folded,) = yield Packed("sum", [DoubleFloat(*self.parts)])
         else:
             how, arrays = row.to_mesh(self.parts)
             merged = []
             for x in arrays:
-                merged.append((yield Packed(how, x)))
+                merged += yield Packed(how, [x])
             if how == "max":  # a place without rows gets the identity
                 _, neutral = row.to_mesh(tuple(map(xp.asarray, row.identity((), self.dtype))))
                 merged = [xp.maximum(x, e) for x, e in zip(merged, neutral, strict=True)]

@@ -99,5 +99,5 @@ class RowExamples(RowTerms, ExampleCount):
         return tuple(range(1, w.ndim))
 
     def added_to(self, stacked: ExampleCount, target: Target) -> Merging:
-        total = yield Packed("sum", self.number)
+        (total,) = yield Packed("sum", [self.number])
         return stacked.combine(stacked._holding(total))

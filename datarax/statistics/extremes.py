@@ -107,7 +107,7 @@ class RowGreatest(RowTerms, Greatest):
         return self.fold(x, counts)
 
     def added_to(self, stacked: Greatest, target: Target) -> Merging:
-        greatest = yield Packed("max", self.double)
+        (greatest,) = yield Packed("max", [self.double])
         return stacked.combine(stacked.with_parts({"parts": tuple(greatest)}))
 
 

@@ -381,43 +381,45 @@ class MomentTerms(RowTerms):
             moved = xp.moveaxis(known, -1, -1 - n)
             return lax.expand_dims(moved, range(moved.ndim - n, moved.ndim - n + within))
 
-        everything = yield Packed("total", of_rows(w))
+        weights_and_totals = [w, *(w * x for x in self.variables)]
+        everything, *totals = yield Packed("total", list(map(of_rows, weights_and_totals)))
+        everything = _one_where_zero(everything)
+        # A float, which is the value itself if all values are equal floats.
+        centres = [DoubleFloat.of((total / everything).high) for total in totals]
+        by_tag, *apart = map(target.by_tag, (w, *self.variables))
+        apart = [x - target.of_rows(c).map(of_each) for x, c in zip(apart, centres, strict=True)]
         # Of float64, the centre is three floats, which hold the value if all values are equal.
         is_long = self.many_digits and everything.is_on_host and not x64_enabled()
-        centres, nearer, apart, by_tag = [], [], [], target.by_tag(w)
-        for x in self.variables:
-            total = yield Packed("total", of_rows(w * x))
-            # A float, which is the value itself if all values are equal floats.
-            centre = DoubleFloat.of((total / _one_where_zero(everything)).high)
-            d = target.by_tag(x) - target.of_rows(centre).map(of_each)
-            steps = []
-            for _ in range(2 if is_long else 0):
-                total = yield target.apart(of_rows(by_tag * d))
-                steps.append(DoubleFloat.of((total / _one_where_zero(everything)).high))
-                d = d - target.of_rows(steps[-1]).map(of_each)
-            centres.append(centre)
+        nearer = []
+        for _ in range(2 if is_long else 0):
+            totals = yield target.apart("total", [of_rows(by_tag * d) for d in apart])
+            steps = [DoubleFloat.of((total / everything).high) for total in totals]
+            apart = [x - target.of_rows(c).map(of_each) for x, c in zip(apart, steps, strict=True)]
             nearer.append(steps)
-            apart.append(d)
-        weight = yield Packed("sum", of_rows(w))
-        w = by_tag
-        none = DoubleFloat.of(0, np.float32)
-        means, powers, seconds = [], [], []
-        for i, (centre, d) in enumerate(zip(centres, apart, strict=True)):
-            raised, sums = w, []
+        terms = []
+        for d in apart:
+            raised = by_tag
             for _ in range(stacked.order):
                 raised = raised * d
-                sums.append((yield target.apart(of_rows(raised))))
-            rest = sums[0] / _one_where_zero(weight)
+                terms.append(raised)
+        if crossed := len(apart) > 1 and bool(stacked.co):
+            terms.append(by_tag * apart[0] * apart[1])
+        (weight,) = yield Packed("sum", [of_rows(w)])
+        sums = yield target.apart("sum", list(map(of_rows, terms)))
+        co = sums.pop() if crossed else None
+        none = DoubleFloat.of(0, np.float32)
+        means, powers, seconds = [], [], []
+        for i, centre in enumerate(centres):
+            first, *others = sums[i * stacked.order : (i + 1) * stacked.order]
+            rest = first / _one_where_zero(weight)
             if is_long:
-                second = nearer[i][0] + nearer[i][1] + rest
+                second = nearer[0][i] + nearer[1][i] + rest
                 seconds.append(where(weight.high != 0, second, none).to_float())
             else:
                 centre = centre + rest
             means.append(where(weight.high != 0, centre, none))
-            powers.append((rest, powers_about_mean(weight, rest, sums[1:])))
-        co = None
-        if len(apart) > 1 and stacked.co:
-            co = yield target.apart(of_rows(w * apart[0] * apart[1]))
+            powers.append((rest, powers_about_mean(weight, rest, others)))
+        if co is not None:
             co = co_moment_about_means(weight, powers, co)
         by_power = [list(each) for each in zip(*(own for _, own in powers), strict=True)]
         sums = SumsAboutMean(weight, means, by_power, co, seconds or None)

@@ -344,10 +344,11 @@ class RowTotals(RowTerms, ScaledTotal):
     def added_to(self, stacked: ScaledTotal, target: Target) -> Merging:
         # The rows of one state are added up in units of the greatest power among them, or more.
         exponents = xp.asarray(self.exponent)
-        top = xp.maximum((yield Packed("bound", exponents)), xp.int32(NOTHING))
+        (top,) = yield Packed("bound", [exponents])
+        top = xp.maximum(top, xp.int32(NOTHING))
         shift = xp.minimum(target.by_tag(exponents) - target.of_rows(top), 0)
         terms = target.by_tag(self.scaled) * power_of_two(shift, self.scaled.dtype)
-        total = yield target.apart(terms)
+        (total,) = yield target.apart("sum", [terms])
         return stacked.combine(stacked._holding(total, top))
 
 
@@ -362,7 +363,8 @@ class UnscaledTotals(RowTotals):
         return self.one()._unscaled(self.scaled[index])
 
     def added_to(self, stacked: ScaledTotal, target: Target) -> Merging:
-        return stacked.plus_unscaled((yield Packed("sum", self.scaled)))
+        (total,) = yield Packed("sum", [self.scaled])
+        return stacked.plus_unscaled(total)
 
 
 def _host_sum(x: Any, w: Array | None, axes: int) -> np.ndarray:

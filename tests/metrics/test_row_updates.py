@@ -52,6 +52,8 @@ def test_every_state_is_that_of_its_rows(case, kind, rng):
     batch = case.inputs.draw(rng, 2 * BATCH)
     if case.inputs.spoil and kind == "slices":  # replicas do not count what cannot be used
         batch = case.inputs.spoilt(rng, batch, rng.choice(2 * BATCH, 3, replace=False))
+    if rng.random() < 0.5:
+        batch = {k: x.astype(np.float64) if x.dtype == np.float32 else x for k, x in batch.items()}
     weights = rng.choice(np.float32([0, 0.5, 1, 3]), 2 * BATCH)
     batch |= {"weights": weights} if rng.random() < 0.5 else {}
     metric = case.traceable()

@@ -425,3 +425,13 @@ def test_groups_of_names(overlapping, rng):
     for name, value in again.results().items():
         if name != "unknown":
             np.testing.assert_allclose(drawn.results()["value"][name], value, rtol=1e-6)
+
+
+def test_moments_by_tags_write_few_arrays_of_all_tags_and_rows(rng):
+    rows, tags = 2048, 64
+    x, y = rng.normal(size=(2, rows)).astype(np.float32)
+    given = Sliced(metrics.R2Score(), tags), x, y, rng.random((rows, tags)) < 0.1
+    update = jax.jit(lambda metric, x, y, tags: metric.update(x, y, slices=tags))
+    memory = update.lower(*given).compile().memory_analysis().temp_size_in_bytes
+    # Of float64: the mask for a product of matrices. It was 7 arrays with an array for each sum.
+    assert memory < 4 * 8 * rows * tags
