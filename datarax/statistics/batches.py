@@ -142,20 +142,7 @@ def examples(
     scores, rows = given if as_given_on_host else as_float(given), None
     any_score = infinite and not of_softmax
     if num_classes is None:
-        if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:
-            size = given.shape[-1]
-            hint = f"for scores of {size} classes, give num_classes={size}"
-            if size == 1:
-                hint = f"for one score for each example, give {name}[..., 0]"
-            raise MetricInputError(
-                f"{name} of shape {given.shape} and target of shape {target.shape}; {hint}"
-            )
-        same_shape(given, target, (name, "target"))
-        if num_labels is not None and given.shape[-1:] != (num_labels,):
-            raise MetricInputError(
-                f"{name} of shape {given.shape} for num_labels={num_labels}; "
-                f"expected (..., {num_labels})"
-            )
+        check_label_shapes(given, target, num_labels, name)
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
         one, zero = (xp.asarray(x, target.dtype) for x in (1, 0))
         labels = target == one
@@ -226,6 +213,26 @@ def class_labels(target: ArrayLike, size: int) -> jax.Array:
             f"target is one-hot, give target.argmax(-1)"
         )
     return integers(array, "target", "integer labels", booleans=True)
+
+
+def check_label_shapes(
+    preds: jax.Array, target: jax.Array, num_labels: int | None, name: str
+) -> None:
+    """Raises unless scores and 0/1 targets have one shape, which ends in the number of labels."""
+    given = preds.shape
+    if preds.ndim == target.ndim + 1 and given[:-1] == target.shape != given[-1:]:
+        size = given[-1]
+        hint = f"for scores of {size} classes, give num_classes={size}"
+        if size == 1:
+            hint = f"for one score for each example, give {name}[..., 0]"
+        raise MetricInputError(
+            f"{name} of shape {given} and target of shape {target.shape}; {hint}"
+        )
+    same_shape(preds, target, (name, "target"))
+    if num_labels is not None and given[-1:] != (num_labels,):
+        raise MetricInputError(
+            f"{name} of shape {given} for num_labels={num_labels}; expected (..., {num_labels})"
+        )
 
 
 def refuse_shapes(preds: jax.Array, target: jax.Array, size: int, name: str) -> None:
