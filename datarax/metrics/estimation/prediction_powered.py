@@ -15,6 +15,7 @@ from datarax.numerics.scaling import nan_where, times_power_of_two
 from datarax.statistics.batches import broadcast_leading, rows_weight
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
+from datarax.statistics.moments import has_many_digits
 
 
 class JudgedMoments(CountsInvalid):
@@ -66,6 +67,7 @@ class JudgedMoments(CountsInvalid):
                 stack([wy, wy, wf, wf], -1),
                 stack([wf, weight, weight, weight], -1),
                 xp.stack([mine, mine, mine, others], -1),
+                many_digits=any(map(has_many_digits, given)),
             ),
         )
 
@@ -197,8 +199,9 @@ def _estimates(rows: jax.Array) -> jax.Array:
     spread = ff + gg - 2 * every * (fw + gv) + every * every * (ww + vv)
     spread = spread + n * (tf - every * tw) ** 2 + m * (tg - every * tv) ** 2
     q, p = ww + w * tw, vv + v * tv  # sums of squared weights
-    # What rounding leaves of equal values is no variance.
-    spread = xp.where(spread > _ROUNDED * (ff + gg + every * every * (q + p)), spread, 0)
+    # What rounding leaves of equal values is no variance: of what is subtracted, and of the means.
+    rounded = _ROUNDED * (ff + gg + every * every * (ww + vv)) + (_ROUNDED * every) ** 2 * (q + p)
+    spread = xp.where(spread > rounded, spread, 0)
     power = both / (w * w) / (spread / (q + p) * (q / (w * w) + p / (v * v)))
     power = xp.where((spread > 0) & (m > 0), xp.clip(power, 0, 1), 0)
     left = of_target - 2 * power * both + power * power * of_judged

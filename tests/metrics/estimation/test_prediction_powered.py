@@ -138,3 +138,22 @@ def test_misuse():
         seen(x, x, [True] * 3)
     with pytest.raises(MetricTypeError, match="labelled"):
         PredictionPoweredMean().update(x, x)
+
+
+def test_a_number_that_is_added_to_all_values_changes_no_spread(rng):
+    judged, target, labelled = drawn(rng)
+    judged, target = (np.round(x.astype(np.float64) * 2**10) / 2**10 for x in (judged, target))
+    want = seen(judged, target, labelled).results()
+    assert want["lambda"] > 0.1
+    for weights in (None, np.full(judged.size, 3.0)):
+        for offset in (2.0**20, 1.7e9, -(2.0**36)):
+            far = judged + offset, target + offset
+            parts = [slice(i, i + 50) for i in range(0, judged.size, 50)]
+            given = [[x[part] for x in (*far, labelled)] for part in parts]
+            several = PredictionPoweredMean()
+            for f, y, known in given:
+                w = None if weights is None else weights[: f.size]
+                several = several.update(f, y, labelled=known, weights=w)
+            for got in (seen(*far, labelled, weights).results(), several.results()):
+                for name in ("lambda", "std_error"):
+                    assert got[name] == pytest.approx(want[name], rel=1e-4), (name, offset)
