@@ -96,6 +96,20 @@ def in_jit(members: Members) -> Read:
     return {"compute": jax.jit(lambda metric: metric.compute())(metric)}
 
 
+def without_float64(members: Members) -> Read:
+    """The programs of a TPU, on a CPU."""
+    members = members.traceable
+    with datarax.lowering_for("tpu"):
+        metric = stepped(members.make(), members.batches)
+        merged, value = jax.jit(merged_and_read)(metric, members.make())
+    return {"compute": value, "results": merged.results()}
+
+
+def merged_and_read(metric: datarax.Metric, other: datarax.Metric) -> Any:
+    merged = metric.merge(other)
+    return merged, merged.compute()
+
+
 def in_scan(members: Members) -> Read:
     members = members.traceable
     return read(jax.jit(scanned)(members.make(), stack(members.batches)))
@@ -495,6 +509,7 @@ def mesh_of(kind: str, devices: int = 8) -> Mesh:
 ENVIRONMENTS: Mapping[str, Environment] = {
     "outside jit": outside_jit,
     "jit": in_jit,
+    "jit, without float64": without_float64,
     "scan": in_scan,
     "vmap": in_vmap,
     "global arrays, Auto": partial(sharded, "auto"),
@@ -528,6 +543,7 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 
 OF_OPERATIONS = (
     "outside jit",
+    "jit, without float64",
     "traced, derivatives",
     "traced, derivatives in shard_map, Auto",
     "jax_debug_nans",
