@@ -63,6 +63,10 @@ class PrecisionWarning(UserWarning):
     """A result is an estimate, and the bounds on the exact value are far apart."""
 
 
+class PlatformWarning(UserWarning):
+    """A program that holds float64 is lowered for a TPU: see `datarax.lowering_for`."""
+
+
 class UndefinedMetricWarning(UserWarning):
     """A ratio is 0/0, and counts as 0 because `zero_division` is not given."""
 

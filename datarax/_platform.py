@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import Any, Literal
+from warnings import warn
 
 import jax
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
-from datarax._errors import MetricInputError
+from datarax._errors import MetricInputError, PlatformWarning
 
 Platform = Literal["cpu", "gpu", "cuda", "rocm", "tpu"]
 _BACKENDS = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "tpu": "tpu"}
@@ -35,6 +40,10 @@ def lowering_for(platform: Platform) -> AbstractContextManager[None]:
 
     In a program for several platforms, `"tpu"` is right on each of them. Calls on NumPy arrays
     outside `jit` are not concerned.
+
+    A program that holds sums in float64 and is lowered for a TPU all the same gives a
+    `PlatformWarning`: XLA emulates float64 there. What only reads a state, without an update, is
+    not seen.
 
     JAX traces functions again that it traced before the first such block of the process.
 
@@ -91,3 +100,32 @@ def _of_mesh() -> str | None:
     # Before jax 0.10, a mesh only knows the kind of its devices, such as "TPU v5 lite".
     kind = device.device_kind[:3].lower()
     return kind if kind in ("cpu", "tpu") else None
+
+
+def float64_zero() -> jax.Array:
+    """Zero in float64, from which the sums of a program begin; lowered for a TPU, it warns.
+
+    Whoever lowers a program says for which platforms; before, while it is traced, nobody knows.
+    """
+    return _float64_zero.bind()
+
+
+# It has no operands, so JAX needs no rules to map, to differentiate or to shard it.
+_float64_zero = Primitive("float64_zero")
+_float64_zero.def_impl(lambda: np.zeros((), np.float64))
+_float64_zero.def_abstract_eval(lambda: ShapedArray((), np.dtype(np.float64)))
+
+
+def _lowered(context: Any) -> list[Any]:
+    if "tpu" in context.module_context.platforms:
+        warn(
+            "a program that is lowered for a TPU holds float64, which TPUs do not have: it is slow "
+            "there, and has the range of float32. Trace and lower it in a block of "
+            'datarax.lowering_for("tpu"), or inside jax.set_mesh with a mesh of TPUs',
+            PlatformWarning,
+            stacklevel=2,
+        )
+    return [mlir.ir_constant(np.zeros((), np.float64))]
+
+
+mlir.register_lowering(_float64_zero, _lowered)

@@ -59,7 +59,8 @@ def traced(function: Any, args: tuple[Any, ...]) -> list[str]:
 
 def names(jaxpr: Any) -> list[str]:
     """The operations of a program, with those of its loops and branches."""
-    return [equation.primitive.name for equation in _equations(jaxpr)]
+    found = (equation.primitive.name for equation in _equations(jaxpr))
+    return [name for name in found if name != "float64_zero"]  # a constant
 
 
 def holds_float64(jaxpr: Any) -> bool:

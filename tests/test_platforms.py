@@ -61,6 +61,21 @@ def test_each_platform_has_its_program_whichever_is_traced_first(name):
     assert "f64" in function.lower(x).as_text()
 
 
+@pytest.mark.parametrize("name", SURROUNDINGS)
+@pytest.mark.filterwarnings("error::datarax.PlatformWarning")
+def test_a_program_with_float64_that_is_lowered_for_tpus_warns(name):
+    x = jnp.arange(8, dtype=jnp.float32)
+
+    def lowered(*platforms):
+        return jax.jit(SURROUNDINGS[name]).trace(x).lower(lowering_platforms=platforms)
+
+    with pytest.raises(datarax.PlatformWarning, match="lowering_for"):
+        lowered("cpu", "tpu")
+    assert "f64" in lowered("cpu", "cuda").as_text()
+    with datarax.lowering_for("tpu"):
+        assert "f64" not in lowered("cpu", "tpu").as_text()
+
+
 def test_a_function_called_here_is_exported_for_another_platform_and_back(rng):
     x = rng.normal(size=100).astype(np.float32)
     here = mean(x)

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from datarax._platform import float64_zero
 from datarax._typing import PyTree
 from datarax._x64 import Changes, differentiable, elementary_in_x64, in_x64
 from datarax._xp import lax, on_host, xp
@@ -153,7 +154,8 @@ def _reduction(
             else:
                 operand, start = x.astype(np.float64 if is_float else np.int32), 0
             operands.append(operand)
-            starts.append(np.asarray(start, operand.dtype))
+            is_wide = how == "sum" and is_float
+            starts.append(float64_zero() if is_wide else np.asarray(start, operand.dtype))
         # XLA gives a reduction alone to a library for CPUs, and makes its operand an array.
         is_alone = len(rows) == 1
         if is_alone:

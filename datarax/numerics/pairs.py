@@ -31,7 +31,9 @@ def subtract(a: Pair, b: Pair) -> Pair:
 def multiply(a: Pair, b: Pair) -> Pair:
     """The product, within 5 units; a product with a power of two is exact."""
     p, e = two_product(a[0], b[0])
-    return _renormalized(p, e + (a[0] * b[1] + a[1] * b[0]))
+    # Of an infinite number, a product with the low part of the other, 0, is NaN.
+    rest = e + (a[0] * b[1] + a[1] * b[0])
+    return _renormalized(p, xp.where(xp.isfinite(rest), rest, xp.zeros((), rest.dtype)))
 
 
 def divide(a: Pair, b: Pair) -> Pair:

@@ -173,3 +173,16 @@ def test_a_number_of_the_host_is_stacked_with_one_of_a_device():
     with datarax.lowering_for("tpu"):
         assert "f64" not in str(jax.make_jaxpr(stacked)(jnp.float32(2)))
         np.testing.assert_array_equal(stacked(jnp.float32(2)).high, [1, 2])
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv"])
+def test_infinite_numbers_are_those_of_floats(name):
+    values = np.float32([np.inf, -np.inf, np.nan, 0, 3, -0.1])
+    a, b = np.repeat(values, len(values)), np.tile(values, len(values))
+    operation = getattr(operator, name)
+    got = jax.jit(lambda a, b: tuple(operation(DoubleFloat.of(a), DoubleFloat.of(b))))(a, b)
+    with np.errstate(all="ignore"):
+        want = operation(np.float64(a), b)
+    want[(b == 0) & (name == "truediv")] = np.nan
+    np.testing.assert_array_equal(got[0], want.astype(np.float32))
+    assert not np.any(got[1][~np.isfinite(want)] > 0)

@@ -176,6 +176,7 @@ def case(name: str, cls: Any, inputs: Inputs, value: Any, **config: Any) -> Case
         atol=rounded,
         state_atol=lambda w, **inputs: 128 * rounded(w),
         together=inputs.id,
+        without_float64=200,
     )
 
 

@@ -5,7 +5,7 @@ half of such a unit; n is the size of a batch, and gamma(n) = n u / (1 - n u), s
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -91,6 +91,8 @@ class Case:
             collection, though they share no statistic, so that one program updates them.
         laws: whether the laws are checked. Not of a metric that differs from one of which they are
             in the score of a row alone: the tests of its family compare it with the oracle.
+        without_float64: how many times as far off it may be in a program without float64, of a
+            metric that says that its formula is computed in float64 where devices have it.
         perfect: what perfect predictions give: the best value of the range; one that is no worse
             than that of other predictions; or any.
     """
@@ -108,6 +110,7 @@ class Case:
     empty: Any = np.nan
     together: str = ""
     laws: bool = True
+    without_float64: float = 1
     perfect: Literal["best", "no worse", "any"] = "best"
 
     def make(self, **config: Any) -> datarax.Metric:
@@ -127,6 +130,13 @@ class Case:
     def arrays(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """A batch as the `update` of `traceable` takes it."""
         return counted(self.make(), self.id, batch)
+
+    def on_tpus(self) -> "Case":
+        """The case as the programs of TPUs may be off."""
+        more = self.without_float64
+        return replace(
+            self, ulps=more * self.ulps, atol=lambda w, **inputs: more * self.atol(w, **inputs)
+        )
 
     def group(self) -> tuple[Any, ...]:
         """Equal for cases that share a statistic, or are checked together."""

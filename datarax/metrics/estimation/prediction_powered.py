@@ -10,7 +10,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field
 from datarax.metrics.base import Metric, shareable
-from datarax.numerics.double_float import DoubleFloat, concatenate, stack
+from datarax.numerics.double_float import DoubleFloat, concatenate, stack, where
 from datarax.numerics.scaling import nan_where, times_power_of_two
 from datarax.statistics.batches import broadcast_leading, rows_weight
 from datarax.statistics.cross_moments import TwoMoments
@@ -162,7 +162,7 @@ class PredictionPoweredMean(Metric):
         held = pairs.in_units((xp.where(is_value, values, weights), xp.zeros_like(count_unit)))
         count, means, (squares,) = held.doubles()
         numbers = concatenate([count, means, squares, held.co_double.reshape(1, 4)])
-        found = numbers.evaluated(_estimates)
+        found = _estimates(numbers).evaluated(_with_root)
         value, error, judge, labelled = (
             times_power_of_two(found[i], values - weights) for i in range(4)
         )
@@ -180,37 +180,48 @@ class PredictionPoweredMean(Metric):
         }
 
 
-def _estimates(rows: jax.Array) -> jax.Array:
-    """Value, standard error, both means and lambda, (5,), from the moments of the pairs, (7, 4)."""
+def _estimates(rows: DoubleFloat) -> DoubleFloat:
+    """Value, squared standard error, both means and lambda, (5,), from moments of the pairs."""
     n, m = rows[0, 0], rows[0, 3]
     # Means over rows of what each adds: w y, w f and w of labelled rows, w f and w of the others.
-    (ty, _, tf, tg), (_, _, tw, tv) = rows[2], rows[3]
-    (yy, _, ff, gg), (_, _, ww, vv) = rows[4], rows[5]
-    yf, yw, fw, gv = rows[6]
+    ty, tf, tg, tw, tv = rows[2, 0], rows[2, 2], rows[2, 3], rows[3, 2], rows[3, 3]
+    yy, ff, gg, ww, vv = rows[4, 0], rows[4, 2], rows[4, 3], rows[5, 2], rows[5, 3]
+    yf, yw, fw, gv = (rows[6, i] for i in range(4))
     w, v = n * tw, m * tv
     y, f, g, every = ty / tw, tf / tw, tg / tv, (n * tf + m * tg) / (w + v)
     # sum w**2 (x - r) (z - s) over rows, r and s the ratios: of moments about the means over rows,
     # as the mean of w (x - r) is 0.
     both = yf - y * fw - f * yw + y * f * ww
-    of_target = yy - 2 * y * yw + y * y * ww
-    of_judged = ff - 2 * f * fw + f * f * ww
-    of_others = gg - 2 * g * gv + g * g * vv
+    of_target = yy - y * yw * 2 + y * y * ww
+    of_judged = ff - f * fw * 2 + f * f * ww
+    of_others = gg - g * gv * 2 + g * g * vv
     # The variance of judged values over all rows, about their common mean.
-    spread = ff + gg - 2 * every * (fw + gv) + every * every * (ww + vv)
-    spread = spread + n * (tf - every * tw) ** 2 + m * (tg - every * tv) ** 2
+    spread = ff + gg - every * (fw + gv) * 2 + every * every * (ww + vv)
+    judged, others = tf - every * tw, tg - every * tv
+    spread = spread + n * judged * judged + m * others * others
     q, p = ww + w * tw, vv + v * tv  # sums of squared weights
+    zero = spread.map(xp.zeros_like)
     # What rounding leaves of equal values is no variance: of what is subtracted, and of the means.
-    rounded = _ROUNDED * (ff + gg + every * every * (ww + vv)) + (_ROUNDED * every) ** 2 * (q + p)
-    spread = xp.where(spread > rounded, spread, 0)
+    rounded = (ff + gg + every * every * (ww + vv)) * _ROUNDED
+    rounded = rounded + every * every * (q + p) * _ROUNDED**2
+    spread = where(spread > rounded, spread, zero)
     power = both / (w * w) / (spread / (q + p) * (q / (w * w) + p / (v * v)))
-    power = xp.where((spread > 0) & (m > 0), xp.clip(power, 0, 1), 0)
-    left = of_target - 2 * power * both + power * power * of_judged
-    variance = power * power * of_others / (v * v) + xp.maximum(left, 0) / (w * w)
+    power = where(power < 0, zero, where(power > 1, zero + 1, power))
+    power = where((spread > 0) & (m > 0), power, zero)
+    left = of_target - power * both * 2 + power * power * of_judged
+    left = where(left < 0, zero, left)
+    variance = power * power * of_others / (v * v) + left / (w * w)
     alone = power == 0  # then the other rows, if there are any, do not count
-    variance = xp.where(alone, of_target / (w * w), variance)
-    value = xp.where(alone, y, y + power * (g - f))
-    power = xp.where(n > 0, power, xp.nan)
-    return xp.stack([value, xp.sqrt(xp.maximum(variance, 0)), every, y, power])
+    variance = where(alone, of_target / (w * w), variance)
+    value = where(alone, y, y + power * (g - f))
+    power = power.map(lambda part: nan_where(~(n > 0), part))
+    return stack([value, where(variance < 0, zero, variance), every, y, power])
+
+
+def _with_root(found: jax.Array) -> jax.Array:
+    """The values, with the square root of the second."""
+    value, variance, *rest = found
+    return xp.stack([value, xp.sqrt(variance), *rest])
 
 
 _ROUNDED = 2.0**-44

@@ -204,6 +204,8 @@ class KID(TwoSets):
     mean over subsets. The first `capacity` rows of each set are kept, as floats, which round
     integers above 2^24. The value is an estimate from these: it stays unbiased if images come in
     random order. Reading it warns how many did not fit. Fewer than two images in a set give NaN.
+    It is computed in float64, where the devices have it: in float32, inside `jit` on a TPU, a
+    value of sets whose features are far from zero has few digits.
     M. Binkowski and others (2018), https://arxiv.org/abs/1801.01401.
 
     Raises:
