@@ -7,6 +7,7 @@ backend.
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from threading import Lock
 from typing import Any, Literal
 from warnings import warn
@@ -14,8 +15,6 @@ from warnings import warn
 import jax
 import numpy as np
 from jax.core import ShapedArray
-from jax.extend.core import Primitive
-from jax.interpreters import mlir
 
 from datarax._errors import MetricInputError, PlatformWarning
 
@@ -107,25 +106,28 @@ def float64_zero() -> jax.Array:
 
     Whoever lowers a program says for which platforms; before, while it is traced, nobody knows.
     """
-    return _float64_zero.bind()
+    return _float64_zero().bind()
 
 
-# It has no operands, so JAX needs no rules to map, to differentiate or to shard it.
-_float64_zero = Primitive("float64_zero")
-_float64_zero.def_impl(lambda: np.zeros((), np.float64))
-_float64_zero.def_abstract_eval(lambda: ShapedArray((), np.dtype(np.float64)))
+@cache
+def _float64_zero() -> Any:
+    """The primitive. It has no operands, so JAX needs no rules to map or differentiate it."""
+    from jax.extend.core import Primitive  # takes long, and nothing on the host needs it
+    from jax.interpreters import mlir
 
+    def lowered(context: Any) -> list[Any]:
+        if "tpu" in context.module_context.platforms:
+            warn(
+                "a program that is lowered for a TPU holds float64, which TPUs do not have: it is "
+                "slow there, and has the range of float32. Trace and lower it in a block of "
+                'datarax.lowering_for("tpu"), or inside jax.set_mesh with a mesh of TPUs',
+                PlatformWarning,
+                stacklevel=2,
+            )
+        return [mlir.ir_constant(np.zeros((), np.float64))]
 
-def _lowered(context: Any) -> list[Any]:
-    if "tpu" in context.module_context.platforms:
-        warn(
-            "a program that is lowered for a TPU holds float64, which TPUs do not have: it is slow "
-            "there, and has the range of float32. Trace and lower it in a block of "
-            'datarax.lowering_for("tpu"), or inside jax.set_mesh with a mesh of TPUs',
-            PlatformWarning,
-            stacklevel=2,
-        )
-    return [mlir.ir_constant(np.zeros((), np.float64))]
-
-
-mlir.register_lowering(_float64_zero, _lowered)
+    made = Primitive("float64_zero")
+    made.def_impl(lambda: np.zeros((), np.float64))
+    made.def_abstract_eval(lambda: ShapedArray((), np.dtype(np.float64)))
+    mlir.register_lowering(made, lowered)
+    return made
