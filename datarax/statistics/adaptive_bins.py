@@ -254,7 +254,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         dtype = self.reach.dtype
         if type(x) is np.ndarray and x.dtype == np.float64 != dtype:
             return self._rounded(np.where(counted, x, 0))
-        x = x.astype(dtype)
+        x = x if x.dtype == dtype else x.astype(dtype)  # NumPy would copy
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
         # so that every device gives the same result.
         some = counted & (xp.abs(x) >= float(xp.finfo(x.dtype).tiny))
@@ -554,6 +554,8 @@ class WideBins(AdaptiveBins):
             # A double-float has fewer digits than float64, and is 0 if it is below normal numbers.
             high, low = x
             rest: Any = np.where(counted & ~some, given.wide, x.wide - high)
+            if not np.count_nonzero(rest):  # mostly, all are floats
+                return Binned(x, x, x, (high, high))
             if (rest != low).any():
                 least, greatest = (
                     DoubleFloat.of_float64(np.add(high, part, dtype=np.float64))

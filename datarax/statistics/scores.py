@@ -211,7 +211,7 @@ class Scores(CountsInvalid):
         dtype = scores.dtype if is_rounded(given) else default_float()
         if self.from_logits:
             scores = log_odds(scores, self.num_classes is not None, dtype)
-        scores = scores.astype(dtype)
+        scores = scores if scores.dtype == dtype else scores.astype(dtype)
         if self.num_classes is not None:
             # Each class against the rest: its positives are the examples with its label.
             target = is_class(target, self.num_classes)

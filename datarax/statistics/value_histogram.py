@@ -92,11 +92,16 @@ class ValueHistogram(CountsInvalid):
         NaN is excluded, and counted in `invalid` unless its weight is zero.
         """
         given = numeric(values, "values", any_range=True)
-        x = as_double(given)
-        w, invalid = rows_weight(is_nan(x.high), weights)
-        if not self.integers:
-            # Float64 numbers of the host are rounded by the bins, which keep their bounds.
-            x = as_float(given) if on_host(given) and is_rounded(given) else x.high
+        x: Any
+        if given.dtype == default_float() and not self.integers:  # mostly
+            x = high = given
+        else:
+            x = as_double(given)
+            high = x.high
+            if not self.integers:
+                # Float64 numbers of the host are rounded by the bins, which keep their bounds.
+                x = as_float(given) if on_host(given) and is_rounded(given) else high
+        w, invalid = rows_weight(is_nan(high), weights)
         # Replicated first: JAX does not flatten several axes of a type that is sharded.
         x, w = replicated((x, xp.broadcast_to(w, x.shape)))
         bins = self.bins.plus_rows(x.reshape(-1, 1), w.reshape(-1, 1))

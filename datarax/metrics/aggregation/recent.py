@@ -52,8 +52,8 @@ class Newest(ElementwiseState):
         # -0.0 becomes 0.0, because the maximum of both may be either of them.
         x = xp.where(x == 0, 0, x)
         last = xp.max(x, initial=-xp.inf, where=counts & (step == newest))
-        is_wide = on_host(last) and last.dtype == np.float64 and not x64_enabled()
-        value = split(last) if is_wide else tuple(DoubleFloat.of(last))
+        is_wide = on_host(last) and not x64_enabled()
+        value = split(np.float64(last)) if is_wide else tuple(DoubleFloat.of(last))
         return self.with_parts({"step": newest, "value": value})
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
@@ -155,7 +155,8 @@ class LastStep(CountsInvalid):
         """Folds in `values` of any shape; `step` and `weights` broadcast on their leading axes."""
         if step is None:
             return self.after(self.next).update(values, self.next, weights=weights)
-        x = as_float(numeric(values, "values"))
+        x = numeric(values, "values")
+        x = x if x.dtype == default_float() else as_float(x)
         step, known = numbered_steps(step, x)
         w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
         counts = xp.broadcast_to(w.astype(xp.bool_), x.shape)
