@@ -40,6 +40,7 @@ from datarax.wrappers.ratios import (
     OUT_OF_RANGE,
     corrected,
     hold_float64,
+    is_hidden,
     not_negative,
     scaled_ratio,
     sum_of_squares,
@@ -53,8 +54,9 @@ _CERTAIN = {
         "all pairs of a positive and a negative are ordered alike (the classes are separated, or "
         "all scores are equal), so there is no standard error"
     ),
-    "delta": "the rows do not vary (all predictions are right, for example), so there is no "
-    "standard error",
+    "delta": "the rows do not vary (all predictions are right, for example), or with weights too "
+    "little beside values far from zero (then subtract a number near all of them before the "
+    "update), so there is no standard error",
 }
 """Why a variance is 0, by the method."""
 
@@ -389,7 +391,13 @@ class Interval(WithArgument):
         left = squares[0] + r * r * squares[1] - r * self.moments.co_moment * 2
         left = ScaledDouble(not_negative(left.double), left.exponent)
         error = (left / (b * b)).root()
-        error = nan_where(n < 1, error) if self.metric.is_proportion else corrected(error, n)
+        if self.metric.is_proportion:
+            error = nan_where(n < 1, error)
+        else:
+            error = corrected(error, n)
+            # With weights, values far from zero make large terms, whose rounding may hide the rest.
+            if self.method == "delta":
+                error = xp.where(is_hidden(r * r * squares[1], left), 0, error)
         # Kish's effective sample size (sum b)**2 / sum b**2, from the centred moment of b.
         size = (b * b / (squares[1] + count[0] * (mean * mean))).to_float()
         return error, n, size

@@ -41,9 +41,15 @@ one direction, and by about the same."""
 _SAME = 1e-3
 """How far the quotient of two sums of squares that are the same may be from 1 by rounding."""
 
+_ROUNDED = 2.0**-46
+"""How far a sum of squares, of which two parts are kept, may be off."""
+_MOST_ROUNDED = 0.05
+"""The most that a sum of squares may be off, relative to what it is."""
+
 OUT_OF_RANGE = (
     "the values of rows are so large or so small that their squares leave the range of a float32, "
-    "so there is no standard error"
+    "or so far from zero that weights hide their spread (subtract a number near all of them before "
+    "the update), so there is no standard error"
 )
 """Why a ratio whose value is known has no interval."""
 
@@ -223,6 +229,10 @@ class PairedRatios(State, kw_only=False):
         # The mean of e is the difference divided by n.
         some = ScaledDouble.of(xp.maximum(n, 1))
         null = about(common, common) / (d * d) + (s - r) * (s - r) / some
+        # With weights, values far from zero make large terms, whose rounding may hide what is left.
+        is_lost = is_hidden((s * s * dd + k * k * (r * r) * bb) / (d * d), null)
+        error = nan_where(is_lost, error)
+        root = xp.where(is_lost, xp.where((s - r).double.high == 0, 0, xp.nan), null.root())
         size = (b * b / (bb + rows * (means[1][0] * means[1][0]))).to_float()
         changed = xp.round((rows * means[1][_SIZES]).to_float())
         total = rows * means[0][_SIZES]
@@ -232,7 +242,7 @@ class PairedRatios(State, kw_only=False):
         same = xp.abs((null * (d * d) / squared).to_float() - 1) < _SAME
         tosses = xp.where(same, (total * total / squared).to_float(), changed)
         alike = xp.where(same, (middle * middle / (total * squared)).to_float(), 0)
-        return Differences(n, size, error, null.root(), changed, tosses, alike)
+        return Differences(n, size, error, root, changed, tosses, alike)
 
     def _of_clusters(self, first: Ratio, second: Ratio) -> Differences:
         (a, b), (c, d) = first, second
@@ -281,6 +291,11 @@ def scaled_ratio(metric: Metric) -> Ratio:
     ratio: PyTree = metric.ratio_within()
     numerator, denominator = map(scaled, ratio)
     return numerator, denominator
+
+
+def is_hidden(terms: ScaledDouble, squares: ScaledDouble) -> jax.Array:
+    """True if a sum of squares may be mostly rounding, as a difference of terms of this size."""
+    return (terms * _ROUNDED / squares).to_float() > _MOST_ROUNDED
 
 
 def not_negative(x: DoubleFloat) -> DoubleFloat:

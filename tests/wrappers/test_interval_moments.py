@@ -10,7 +10,7 @@ import scipy.stats
 import sklearn.metrics as sk
 
 import datarax
-from datarax import Interval, Sliced, metrics
+from datarax import Compare, Interval, Sliced, metrics
 from tests.helpers import long, make_mesh
 
 Z = scipy.stats.norm.ppf(0.975)
@@ -177,3 +177,30 @@ def test_intervals_cover(cls, rng):
     share = np.mean((found["lower"] <= truth) & (truth <= found["upper"]))
     # Five standard errors of a share of 0.95, and one percent for the few rows.
     assert abs(share - 0.95) < 5 * np.sqrt(0.95 * 0.05 / sets) + 0.01
+
+
+@pytest.mark.parametrize("offset", [2.0**n for n in range(10, 45, 5)])
+def test_what_weights_hide_of_values_far_from_zero_is_not_told(rng, offset):
+    """Far from zero a weighted row is large, and the rounding of its square hides the rest."""
+    first = np.round(rng.normal(size=200) * 2**10) / 2**10
+    second, w = first + np.round(rng.normal(size=200) * 2**9) / 2**10, rng.choice([0.5, 1, 2], 200)
+    interval, compare = Interval(metrics.Mean()), Compare(metrics.Mean(), method="formula")
+    near = interval.update(first, weights=w).results()["std_error"]
+    apart = compare.update(first, second, weights=w).results()
+    first, second = first + offset, second + offset
+    for weights in (w, None):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            far = interval.update(first, weights=weights).results()["std_error"]
+            found = compare.update(first, second, weights=weights).results()
+        if weights is None:
+            assert not said
+            assert far == pytest.approx(np.std(first, ddof=1) / 200**0.5, rel=1e-6)
+            continue
+        assert np.isnan(far) == np.isnan(found["p_value"]) == bool(said) == (offset > 2**22)
+        if not said:
+            assert far == pytest.approx(near, rel=0.02)
+            assert found["p_value"] == pytest.approx(apart["p_value"], abs=0.02)
+    same = compare.update(first, first, weights=w)
+    with pytest.warns(datarax.PrecisionWarning, match="do not differ"):
+        assert same.results()["p_value"] == 1
