@@ -18,7 +18,7 @@ from datarax._typing import PyTree
 from datarax._x64 import Changes, differentiable, elementary_in_x64, in_x64
 from datarax._xp import lax, on_host, xp
 from datarax.distributed.collectives import from_key, to_key, varying_axes
-from datarax.numerics.double_float import DoubleFloat, adds_wide, has_float64
+from datarax.numerics.double_float import DoubleFloat, adds_wide, has_float64, is_one
 from datarax.numerics.sums import sum_floats
 
 How = Literal["sum", "float sum", "max"]
@@ -83,14 +83,18 @@ def reduced(terms: Sequence[Term]) -> list[PyTree]:
 
 def sum_of_rows(x: DoubleFloat) -> DoubleFloat:
     """The sum of double-floats over the last axis."""
-    return sums_of_rows([x])[0]
+    axis = x.ndim - 1
+    return reduced([Term(x.wide, (axis,))])[0] if adds_wide(x) else x.sum(axis)
 
 
 def sums_of_rows(given: Sequence[DoubleFloat]) -> list[DoubleFloat]:
-    """The sums of several double-floats over the last axis, in one pass."""
-    if not adds_wide(*given):
-        return [x.sum() for x in given]
-    return reduced([Term(x.wide, (x.ndim - 1,)) for x in given])
+    """The sums of double-floats over the last axis, in one pass; of pairs, as by `sum_floats`."""
+    if adds_wide(*given):
+        return reduced([Term(x.wide, (x.ndim - 1,)) for x in given])
+    return [
+        x.sum() if is_one(x) else sum_floats(x.high, (x.ndim - 1,)) + xp.sum(x.low, -1)
+        for x in given
+    ]
 
 
 def _is_sum_of_floats(term: Term) -> bool:
