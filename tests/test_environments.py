@@ -164,8 +164,7 @@ class Chunk:
             for drawn, batch in zip(self.drawn, self.members.batches, strict=True)
         ]
 
-    @cached_property
-    def tolerances(self) -> dict[str, tuple[float, float]]:
+    def tolerances(self, *, without_float64: bool) -> dict[str, tuple[float, float]]:
         """By member, how far two values may be apart: in units in the last place, and absolutely.
 
         Each of the two may be that far from the exact value. The values of wrappers are those of
@@ -177,15 +176,17 @@ class Chunk:
             w = np.concatenate([weights_of(case, batch) for batch in batches])
             wide = [widened(batch) for batch in batches]
             stream = {name: np.concatenate([batch[name] for batch in wide]) for name in wide[0]}
+            case = case.on_tpus() if without_float64 else case
             found[case.id] = 2 * case.ulps, 2 * case.atol(w, **stream)
         return found
 
-    def differences(self, got: Read) -> list[str]:
+    def differences(self, got: Read, environment: str) -> list[str]:
         """Sentences about the members whose values differ from what they give outside `jit`."""
         found = []
+        tolerances = self.tolerances(without_float64="without float64" in environment)
         for method, values in got.items():
             want = self.expected[method]
-            for name, (ulps, atol) in self.tolerances.items():
+            for name, (ulps, atol) in tolerances.items():
                 both = (
                     (values, want) if len(self.names) == 1 else (of(name, values), of(name, want))
                 )
@@ -316,7 +317,7 @@ def test_everywhere(name, environment):
     except Exception as error:
         found = list(failures(chunk, run)) or [f"only together: {type(error).__name__}: {error}"]
         raise AssertionError("\n".join([f"{environment}:", *found])) from error
-    found = chunk.differences(got)
+    found = chunk.differences(got, environment)
     assert not found, "\n".join([f"{environment}:", *found])
 
 
