@@ -379,11 +379,11 @@ def counts_alike(before: State, after: State) -> bool:
             coming.extend(zip(states_in(one), states_in(other), strict=True))
         else:
             name = "counts" if isinstance(one, InvalidCounts) else "invalid"
-            others = other.children()
             for each, x in one.children().items():
+                y = getattr(other, each)
                 if each != name or not isinstance(x, MetricAccumulator):
-                    coming.append((x, others[each]))
-                elif not all(map(np.array_equal, *map(jax.tree.leaves, (x, others[each])))):
+                    coming.append((x, y))
+                elif not all(map(np.array_equal, jax.tree.leaves(x), jax.tree.leaves(y))):
                     return False
     return True
 
