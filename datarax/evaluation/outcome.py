@@ -18,7 +18,7 @@ import numpy as np
 
 from datarax._errors import CheckpointError, ConfigurationMismatchError
 from datarax.evaluation.assembly import assembled
-from datarax.evaluation.encoding import Configuration, shortened
+from datarax.evaluation.encoding import Configuration, Json, shortened
 from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.largest_losses import LossRow, largest
@@ -157,19 +157,7 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
         packed = [saved[f"state_{place}"] for place in range(len(description["states"]))]
         if not np.array_equal(_checksum(saved["description"], *packed), saved["sha256"]):
             raise ValueError("its checksum is wrong")
-        if not all(isinstance(description[name], dict) for name in ("columns", "excluded")):
-            raise ValueError("it does not say which columns it has")
-        counts = [description[name] for name in ("rows", "total")]
-        counts += [*description["excluded"].values(), *description["done"]]
-        if any(type(each) is not int or not 0 <= each < 2**63 for each in counts):
-            raise ValueError("a number of rows or of parts is none")
-        lists = [x for x in description["columns"].values() if x is not None]
-        texts = [description["title"]]
-        texts += [x for each in lists for x in (each if isinstance(each, list) else [None])]
-        if not all(isinstance(each, str) for each in texts):
-            raise ValueError("its title or a name of its columns is no text")
-        if type(description["merged"]) is not bool:
-            raise ValueError("it does not say whether it was merged")
+        _check_types(description)
         config = Configuration.of_json(description["config"])
         empty = assembled(config)
         states = [
@@ -189,6 +177,23 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
         )
     except Exception as error:  # a forged description raises errors of many types
         raise CheckpointError(f"{str(path)!r} is damaged: {first_line(error)}") from error
+
+
+def _check_types(description: Json) -> None:
+    """Raises if what a description says of rows, columns and files has other types."""
+    if not all(isinstance(description[name], dict) for name in ("columns", "excluded")):
+        raise ValueError("it does not say which columns it has")
+    counts = [description[name] for name in ("rows", "total")]
+    counts += [*description["excluded"].values(), *description["done"]]
+    if any(type(each) is not int or not 0 <= each < 2**63 for each in counts):
+        raise ValueError("a number of rows or of parts is none")
+    lists = [x for x in description["columns"].values() if x is not None]
+    texts = [description["title"]]
+    texts += [x for each in lists for x in (each if isinstance(each, list) else [None])]
+    if not all(isinstance(each, str) for each in texts):
+        raise ValueError("its title or a name of its columns is no text")
+    if type(description["merged"]) is not bool:
+        raise ValueError("it does not say whether it was merged")
 
 
 def _merging(
