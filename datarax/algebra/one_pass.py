@@ -5,35 +5,46 @@ reduction, and is not vectorised. One `lax.reduce` of many operands reads it onc
 what is to be added up, in a `Fold`, and `in_one_pass` reduces the terms of many states at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
+from datarax._checks import x64_enabled
 from datarax._platform import float64_zero
 from datarax._typing import PyTree
 from datarax._x64 import Changes, differentiable, elementary_in_x64, in_x64
 from datarax._xp import lax, on_host, xp
 from datarax.distributed.collectives import from_key, to_key, varying_axes
-from datarax.numerics.double_float import DoubleFloat, adds_wide, has_float64, is_one
-from datarax.numerics.sums import sum_floats
+from datarax.numerics import pairs
+from datarax.numerics.double_float import DoubleFloat, is_one
+from datarax.numerics.scaled_double import NOTHING, ScaledDouble, add_scaled
+from datarax.numerics.scaling import power_of_two
+from datarax.numerics.sums import sum_doubles, sum_floats
 
 How = Literal["sum", "float sum", "max"]
+Rows = jax.Array | DoubleFloat | ScaledDouble
+Numbers = tuple[jax.Array, ...]
+Hows = tuple[tuple[How, int], ...]
+"""How each term is reduced, and the number of its arrays."""
 
 
 class Term(NamedTuple):
-    """A reduction over some axes of an array.
+    """A reduction over some axes of numbers.
 
-    The sum of floats is a `DoubleFloat`: of float64, where devices have it. The sum of booleans
-    and integers is an int32 array, and may wrap. The maximum, of no NaN, has the dtype of the rows,
-    and so has a "float sum", which is for few floats.
+    The sum of floats is a `DoubleFloat`: of float64, where programs have it. That of a
+    `ScaledDouble` is one. The sum of booleans and integers is an int32 array, and may wrap. The
+    maximum, of no NaN, has the dtype of the rows, and so has a "float sum", which is for few
+    floats.
     """
 
-    rows: jax.Array
-    """Floats of 32 or 64 bits, integers or booleans, whose maximum says whether any is True."""
+    rows: Rows
+    """Floats of 32 or 64 bits, integers or booleans, whose maximum says whether any is True; or
+    double-floats, which are to be added up."""
     axes: tuple[int, ...]
     """The axes to reduce, in order, and not negative."""
     how: How = "sum"
@@ -59,25 +70,27 @@ def in_one_pass(*given: PyTree) -> list[PyTree]:
 def reduced(terms: Sequence[Term]) -> list[PyTree]:
     """The reduction of each term."""
     found: list[PyTree] = [None] * len(terms)
+    given: dict[int, Numbers] = {}
     alike: dict[object, list[int]] = {}
     first: dict[object, int] = {}
-    for i, term in enumerate(terms):
-        rows, axes, how = term
+    for i, (rows, axes, how) in enumerate(terms):
         if first.setdefault((id(rows), axes, how), i) != i:
             continue  # several states often add up the same weights
-        if not axes or on_host(rows) or (_is_sum_of_floats(term) and not _has_wide_sums()):
+        arrays = _arrays(rows, how)
+        if not axes or _is_apart(arrays[0], rows, how):
             found[i] = _alone(rows, axes, how)
         else:
-            alike.setdefault((axes, rows.shape, *_layout(rows)), []).append(i)
+            given[i] = arrays
+            alike.setdefault((axes, arrays[0].shape, *_layout(arrays[0])), []).append(i)
     for (axes, *_), together in alike.items():  # type: ignore[misc]
-        sums = [i for i in together if _is_sum_of_floats(terms[i])]
         # XLA for CPUs vectorises a reduction of a whole batch, if it has one sum of floats at most.
-        apart = sums[1:] if 0 in axes else []
+        wide = [i for i in together if _is_float_sum(*terms[i]) and len(given[i]) == 1]
+        apart = wide[1:] if 0 in axes else []
         for places in ([i for i in together if i not in apart], *([i] for i in apart)):
-            hows: tuple[How, ...] = tuple(terms[i].how for i in places)
-            outputs = _reduce(hows, axes, *(terms[i].rows for i in places))
-            for i, x in zip(places, outputs, strict=True):
-                found[i] = DoubleFloat.of_float64(x) if i in sums else x
+            hows: Hows = tuple((terms[i].how, len(given[i])) for i in places)
+            outputs = iter(_reduce(hows, axes, *chain.from_iterable(given[i] for i in places)))
+            for i in places:
+                found[i] = _result(terms[i], *(next(outputs) for _ in given[i]))
     return [found[first[id(rows), axes, how]] for rows, axes, how in terms]
 
 
@@ -88,25 +101,42 @@ def sum_of_rows(x: DoubleFloat) -> DoubleFloat:
 
 
 def sums_of_rows(given: Sequence[DoubleFloat]) -> list[DoubleFloat]:
-    """The sums of double-floats over the last axis, in one pass; of pairs, as by `sum_floats`."""
-    if adds_wide(*given):
-        return reduced([Term(x.wide, (x.ndim - 1,)) for x in given])
-    return [
-        x.sum() if is_one(x) else sum_floats(x.high, (x.ndim - 1,)) + xp.sum(x.low, -1)
-        for x in given
-    ]
+    """The sums of several double-floats over the last axis, in one pass."""
+    return reduced([Term(x, (x.ndim - 1,)) for x in given])
 
 
-def _is_sum_of_floats(term: Term) -> bool:
-    return term.how == "sum" and xp.issubdtype(term.rows.dtype, xp.floating)
+def _is_float_sum(rows: Rows, axes: tuple[int, ...], how: How) -> bool:
+    is_array = not isinstance(rows, DoubleFloat | ScaledDouble)
+    return how == "sum" and not (is_array and not xp.issubdtype(rows.dtype, xp.floating))
 
 
-def _has_wide_sums() -> bool:
-    """True if float64 holds the sums of floats: with x64, they are of float64 themselves."""
-    return has_float64() and not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+def _arrays(rows: Rows, how: How) -> Numbers:
+    """The arrays of which a term is reduced: several where a program has no float64."""
+    if isinstance(rows, ScaledDouble):
+        parts = (rows.double.wide,) if rows.double.is_one else tuple(rows.double)
+        return *parts, rows.exponent
+    if isinstance(rows, DoubleFloat):
+        return (rows.wide,) if rows.is_one else tuple(rows)
+    if _is_float_sum(rows, (), how) and not is_one(rows) and rows.dtype != np.float64:
+        return rows, xp.zeros_like(rows)
+    return (rows,)
 
 
-def _alone(rows: jax.Array, axes: tuple[int, ...], how: How) -> PyTree:
+def _is_apart(array: jax.Array, rows: Rows, how: How) -> bool:
+    """True for what is reduced alone: on the host, and by two vectorised passes of float64.
+
+    A reduction of pairs of float64 takes 36 ms of a million numbers on a CPU, and these passes 8.
+    """
+    if isinstance(rows, ScaledDouble) and rows.double.is_one:
+        return True
+    return on_host(array) or (x64_enabled() and _is_float_sum(rows, (), how))
+
+
+def _alone(rows: Rows, axes: tuple[int, ...], how: How) -> PyTree:
+    if isinstance(rows, DoubleFloat | ScaledDouble):
+        if not axes:
+            return rows
+        return rows.sum(axes) if isinstance(rows, ScaledDouble) else sum_doubles(rows, axes)
     if how == "max":
         if rows.dtype == np.bool_:
             return xp.any(rows, axes)
@@ -116,9 +146,18 @@ def _alone(rows: jax.Array, axes: tuple[int, ...], how: How) -> PyTree:
         return xp.sum(rows, axes)
     if not xp.issubdtype(rows.dtype, xp.floating):
         return xp.sum(rows, axes, dtype=xp.int32)
-    if rows.dtype == np.float64 and _has_wide_sums():
+    if rows.dtype == np.float64 and not x64_enabled():
         return DoubleFloat.of_float64(rows).sum(axes)
     return sum_floats(rows, axes)
+
+
+def _result(term: Term, *arrays: jax.Array) -> PyTree:
+    """The reduction of a term, from those of its arrays."""
+    if isinstance(term.rows, ScaledDouble):
+        return ScaledDouble(DoubleFloat(*arrays[:2]), arrays[2])
+    if not _is_float_sum(*term):
+        return arrays[0]
+    return DoubleFloat.of_float64(*arrays) if len(arrays) == 1 else DoubleFloat(*arrays)
 
 
 def _layout(x: jax.Array) -> tuple[object, ...]:
@@ -128,58 +167,75 @@ def _layout(x: jax.Array) -> tuple[object, ...]:
     return jax.typeof(x).sharding, varying_axes(x)
 
 
-def _reduce(
-    hows: tuple[How, ...], axes: tuple[int, ...], *rows: jax.Array
-) -> tuple[jax.Array, ...]:
-    """One reduction: of floats, sums are in float64, and maxima of integers in the same order."""
+def _reduce(hows: Hows, axes: tuple[int, ...], *rows: jax.Array) -> Numbers:
+    """One reduction: sums of floats are in float64 or in pairs of floats."""
     # JAX differentiates no reduction of several operands with a `lax.max`.
     reduce, changes = partial(_reduction, hows, axes), partial(_changes, hows, axes)
     return differentiable(reduce, changes, *rows)
 
 
-def _reduction(
-    hows: tuple[How, ...], axes: tuple[int, ...], *rows: jax.Array
-) -> tuple[jax.Array, ...]:
+def _each(hows: Hows, *arrays: Sequence[PyTree]) -> Iterator[tuple[How, list[PyTree]]]:
+    """Each term, with its part of each of several sequences."""
+    start = 0
+    for how, count in hows:
+        yield how, [tuple(x[start : start + count]) for x in arrays]
+        start += count
+
+
+def _reduction(hows: Hows, axes: tuple[int, ...], *rows: jax.Array) -> Numbers:
     # Otherwise XLA evaluates the reduction of a constant, such as weights of one, when it compiles:
     # that takes 20 seconds for 500,000 numbers.
     rows = lax.optimization_barrier(rows)
     with elementary_in_x64():
         operands, starts = [], []
-        for how, x in zip(hows, rows, strict=True):
-            is_float = xp.issubdtype(x.dtype, xp.floating)
-            if how == "max":
-                # A maximum of floats is not vectorised; one of integers is.
-                operand = to_key(x.astype(np.int32) if x.dtype == np.bool_ else x, has_nan=False)
-                lowest = np.iinfo(operand.dtype)
-                # The key of -inf: its bits are flipped, but for the sign.
-                start = lowest.max ^ _bits(-np.inf, x.dtype) if is_float else lowest.min
-            elif how == "float sum":
-                operand, start = x, 0
-            else:
-                operand, start = x.astype(np.float64 if is_float else np.int32), 0
-            operands.append(operand)
-            is_wide = how == "sum" and is_float
-            starts.append(float64_zero() if is_wide else np.asarray(start, operand.dtype))
+        for how, (given,) in _each(hows, rows):
+            for x, start in zip(*_operands(how, given), strict=True):
+                operands.append(x)
+                is_wide = how == "sum" and x.dtype == np.float64
+                starts.append(float64_zero() if is_wide else np.asarray(start, x.dtype))
         # XLA gives a reduction alone to a library for CPUs, and makes its operand an array.
         is_alone = len(rows) == 1
         if is_alone:
             operands.append((operands[0] == operands[0]).astype(np.int32))
             starts.append(np.int32(0))
-        found = lax.reduce(
-            tuple(operands),
-            tuple(starts),
-            lambda a, b: tuple(
-                lax.max(p, q) if how == "max" else p + q
-                for how, p, q in zip((*hows, "sum"), a, b, strict=False)
-            ),
-            axes,
-        )
+        ways: Hows = (*hows, ("sum", 1)) if is_alone else hows
+
+        def join(a: Numbers, b: Numbers) -> Numbers:
+            joined = (_joined(how, *both) for how, both in _each(ways, a, b))
+            return tuple(chain.from_iterable(joined))
+
+        found = lax.reduce(tuple(operands), tuple(starts), join, axes)
         if is_alone:  # the count is used, so that it stays
             found = [xp.where(found[1] >= 0, found[0], xp.zeros((), found[0].dtype))]
-        return tuple(
-            _of_key(y, x.dtype) if how == "max" else y
-            for how, x, y in zip(hows, rows, found, strict=True)
-        )
+        results: list[jax.Array] = []
+        for how, (given, got) in _each(hows, rows, found):
+            results += [_of_key(got[0], given[0].dtype)] if how == "max" else got
+        return tuple(results)
+
+
+def _operands(how: How, rows: Numbers) -> tuple[Numbers, tuple[float, ...]]:
+    """What is reduced for a term, and what it starts from."""
+    x, *rest = rows
+    if rest:
+        return rows, (0, 0, NOTHING)[: len(rows)]
+    is_float = xp.issubdtype(x.dtype, xp.floating)
+    if how == "max":
+        # A maximum of floats is not vectorised; one of integers, in the same order, is.
+        key = to_key(x.astype(np.int32) if x.dtype == np.bool_ else x, has_nan=False)
+        lowest = np.iinfo(key.dtype)
+        # The key of -inf: its bits are flipped, but for the sign.
+        return (key,), (lowest.max ^ _bits(-np.inf, x.dtype) if is_float else lowest.min,)
+    if how == "float sum":
+        return rows, (0,)
+    return (x.astype(np.float64 if is_float else np.int32),), (0,)
+
+
+def _joined(how: How, a: PyTree, b: PyTree) -> Numbers:
+    if how == "max":
+        return (lax.max(*a, *b),)
+    if len(a) == 1:
+        return (a[0] + b[0],)
+    return pairs.add(a, b) if len(a) == 2 else add_scaled(a, b)
 
 
 def _of_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
@@ -192,18 +248,25 @@ def _bits(x: float, dtype: np.dtype) -> int:
 
 
 def _changes(
-    hows: tuple[How, ...], axes: tuple[int, ...], rows: list[jax.Array], changes: Changes
-) -> tuple[tuple[jax.Array, ...], Changes]:
+    hows: Hows, axes: tuple[int, ...], rows: list[jax.Array], changes: Changes
+) -> tuple[Numbers, Changes]:
     """The `Derivative` of `_reduction`."""
     outputs = _reduce(hows, axes, *rows)
-    found = []
-    for how, x, y, dx in zip(hows, rows, outputs, changes, strict=True):
-        if not xp.issubdtype(y.dtype, xp.floating):
-            continue
-        if dx is not None and how == "max":
-            dx = dx * in_x64(partial(_shares, axes), x, y)
-        with elementary_in_x64():
-            found.append(None if dx is None else xp.sum(dx.astype(y.dtype), axes))
+    found: list[jax.Array | None] = []
+    for how, (given, got, moved) in _each(hows, rows, outputs, changes):
+        unit = None
+        if len(given) == 3:  # the sum is in another unit
+            apart = given[2] - lax.expand_dims(got[2], axes)
+            unit = power_of_two(apart, got[0].dtype)
+        for x, y, dx in zip(given, got, moved, strict=True):
+            if not xp.issubdtype(y.dtype, xp.floating):
+                continue
+            if dx is not None and how == "max":
+                dx = dx * in_x64(partial(_shares, axes), x, y)
+            if dx is not None and unit is not None:
+                dx = dx * unit
+            with elementary_in_x64():
+                found.append(None if dx is None else xp.sum(dx.astype(y.dtype), axes))
     return outputs, found
 
 

@@ -17,7 +17,7 @@ from jax.typing import DTypeLike
 from datarax._checks import default_float, x64_enabled
 from datarax._platform import lowered_for
 from datarax._typing import ArrayLike, PyTree
-from datarax._x64 import elementary_in_x64, in_x64
+from datarax._x64 import Changes, differentiable, elementary_in_x64, in_x64
 from datarax._xp import all_finite, lax, on_host, xp
 from datarax.numerics import pairs
 
@@ -138,14 +138,15 @@ class DoubleFloat:
         return _joined(*self._parts) if self._wide is None else self._wide
 
     @property
-    def _is_wide(self) -> bool:
+    def is_one(self) -> bool:
+        """True if the number is one array of float64 within a formula."""
         return self._wide is not None or is_one(self._parts[0])
 
     def to_float(self) -> jax.Array:
         """The nearest float: on the host of float64, on devices of the dtype of the parts."""
         if type(self._wide) in _HOST:
             return self._wide  # type: ignore[return-value]
-        return self._number if self._is_wide and self.is_on_host else self.high
+        return self._number if self.is_one and self.is_on_host else self.high
 
     # Arithmetic. That of float64 parts is in `pairs`.
 
@@ -170,12 +171,12 @@ class DoubleFloat:
         b = other._wide
         if type(a) in _HOST and type(b) in _HOST:
             return wide(a, b)
-        if self._is_wide and other._is_wide:
+        if self.is_one and other.is_one:
             return in_x64(wide, self._number, other._number, elementary=wide is not _quotient)
         return pair(tuple(self), tuple(other))
 
     def __add__(self, other: "Operand") -> "DoubleFloat":
-        """The sum, within 3 units."""
+        """The sum, within 2 units of the sum of both magnitudes."""
         return self._made(self._with(other, operator.add, pairs.add))
 
     __radd__ = __add__
@@ -184,7 +185,7 @@ class DoubleFloat:
         return self._each(operator.neg)
 
     def __sub__(self, other: "Operand") -> "DoubleFloat":
-        """The difference, within 3 units."""
+        """The difference, within 2 units of the sum of both magnitudes."""
         return self._made(self._with(other, operator.sub, pairs.subtract))
 
     def __rsub__(self, other: "Operand") -> "DoubleFloat":
@@ -192,9 +193,15 @@ class DoubleFloat:
 
     def __mul__(self, other: "Operand") -> "DoubleFloat":
         """The product, within 5 units; a product with a power of two is exact."""
+        if isinstance(other, jax.Array) and not (self.is_one or is_one(other)):
+            return DoubleFloat(*pairs.scale((self.high, self.low), other))
         return self._made(self._with(other, operator.mul, pairs.multiply))
 
     __rmul__ = __mul__
+
+    def times_power(self, power: jax.Array) -> "DoubleFloat":
+        """The product with powers of two: each part by itself, which is exact and costs little."""
+        return self * power if self.is_one else self.map(lambda part: part * power)
 
     def __truediv__(self, other: "Operand") -> "DoubleFloat":
         """The quotient, within 10 units, its `high` within 0.51 ulp; NaN where the divisor is 0."""
@@ -205,12 +212,12 @@ class DoubleFloat:
 
     def sum(self, axis: int | tuple[int, ...] = -1) -> "DoubleFloat":
         """The sum over axes, by double-float additions; XLA chooses their order."""
-        if self._is_wide:
+        if self.is_one:
             return self._each(lambda x: xp.sum(x, axis))
         axes = (axis,) if isinstance(axis, int) else axis
-        zero = xp.zeros((), self.dtype)
         axes = tuple(a % self.ndim for a in axes)
-        return DoubleFloat(*lax.reduce((self.high, self.low), (zero, zero), pairs.add, axes))
+        reduce, changes = partial(_sum_of_pairs, axes), partial(_changes_of_sum, axes)
+        return DoubleFloat(*differentiable(reduce, changes, *self))
 
     def _operand(self, other: "Operand") -> "DoubleFloat":
         return other if isinstance(other, DoubleFloat) else DoubleFloat.of(other, self.dtype)
@@ -248,7 +255,7 @@ class DoubleFloat:
     @property
     def dtype(self) -> np.dtype:
         """The dtype of the parts."""
-        return _FLOAT32 if self._is_wide else np.dtype(self._parts[0].dtype)
+        return _FLOAT32 if self.is_one else np.dtype(self._parts[0].dtype)
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
         """Applies `function` to the number, or to both parts, whose dtypes differ.
@@ -256,7 +263,7 @@ class DoubleFloat:
         It may move or select elements, negate or scale them by powers of two. All else is for
         `apply`: JAX could not differentiate it in an inner `jit`.
         """
-        if type(self._wide) in _HOST or (self._is_wide and self.is_on_host):
+        if type(self._wide) in _HOST or (self.is_one and self.is_on_host):
             if has_float64():
                 with elementary_in_x64():
                     return self._made(function(self._number))
@@ -272,7 +279,7 @@ class DoubleFloat:
         """As `map`, for a function that uses no other arrays."""
         if type(self._wide) in _HOST:
             return self._made(function(self._wide))  # type: ignore[arg-type]
-        if not self._is_wide:
+        if not self.is_one:
             return self.map(function)
         return self._made(in_x64(function, self._number, elementary=True))
 
@@ -281,7 +288,7 @@ class DoubleFloat:
 
         Where the number is one array, it may be any function of it.
         """
-        if not self._is_wide or _needs_parts(arrays):
+        if not self.is_one or _needs_parts(arrays):
             return DoubleFloat(*(function(part, *arrays) for part in self))
         return self._made(in_x64(function, self._number, *arrays))
 
@@ -290,7 +297,7 @@ class DoubleFloat:
 
         For loops, whose carry is then one array where it can be.
         """
-        if not self._is_wide or _needs_parts(arrays):
+        if not self.is_one or _needs_parts(arrays):
             return DoubleFloat(*function(pairs.add, tuple(self), *arrays))
         return self._made(in_x64(partial(function, operator.add), self._number, *arrays))
 
@@ -299,7 +306,7 @@ class DoubleFloat:
 
         It uses no other arrays.
         """
-        if not self._is_wide:
+        if not self.is_one:
             return function(self.high)
         value = in_x64(function, self._number)
         return value if on_host(value) else _cast(value, np.float32)
@@ -372,6 +379,21 @@ def _joined(high: PyTree, low: PyTree) -> jax.Array:
     return in_x64(operator.add, *parts, elementary=True)
 
 
+def _sum_of_pairs(axes: tuple[int, ...], *parts: jax.Array) -> pairs.Pair:
+    zero = xp.zeros((), parts[0].dtype)
+    return lax.reduce(parts, (zero, zero), pairs.add, axes)
+
+
+def _changes_of_sum(
+    axes: tuple[int, ...], parts: Sequence[jax.Array], changes: Changes
+) -> tuple[pairs.Pair, Changes]:
+    """The `Derivative` of `_sum_of_pairs`."""
+    found = [None if change is None else xp.sum(change, axes) for change in changes]
+    return differentiable(
+        partial(_sum_of_pairs, axes), partial(_changes_of_sum, axes), *parts
+    ), found
+
+
 def split(wide: PyTree) -> pairs.Pair:
     """The two parts of float64 numbers; on devices, where x64 is enabled."""
     high = wide.astype(np.float32)
@@ -418,7 +440,7 @@ def _together(
     function: Callable[..., jax.Array], *doubles: DoubleFloat, beside: PyTree = None
 ) -> DoubleFloat:
     """`function` of the numbers or of their parts, which uses no arrays but those `beside`."""
-    numbers = [x._number for x in doubles if x._is_wide]
+    numbers = [x._number for x in doubles if x.is_one]
     if len(numbers) < len(doubles) or _needs_parts(beside):
         return DoubleFloat(*(function(*parts) for parts in zip(*doubles, strict=True)))
     with elementary_in_x64():

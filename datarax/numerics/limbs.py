@@ -12,7 +12,7 @@ import numpy as np
 from datarax._checks import as_float, default_float
 from datarax._x64 import elementary_in_x64
 from datarax._xp import all_finite, on_host, xp
-from datarax.numerics import double_float
+from datarax.numerics import double_float, pairs
 from datarax.numerics.double_float import DoubleFloat
 
 Limbs = tuple[jax.Array, jax.Array]
@@ -87,7 +87,7 @@ def double_from_int(x: jax.Array, dtype: xp.dtype) -> DoubleFloat:
     half = xp.iinfo(x.dtype).bits // 2
     low = x & xp.asarray((1 << half) - 1, x.dtype)
     # Both halves are exact as floats, and so is their sum.
-    return DoubleFloat.of((x - low).astype(dtype)) + low.astype(dtype)
+    return DoubleFloat(*pairs.fast_two_sum((x - low).astype(dtype), low.astype(dtype)))
 
 
 def is_wide(x: jax.Array) -> bool:
@@ -115,9 +115,7 @@ def as_double(x: jax.Array) -> DoubleFloat:
     dtype = default_float()
     if x.dtype == dtype:
         return DoubleFloat.of(x)
-    if is_wide(x):
-        return double_from_int(x, dtype)
-    return DoubleFloat.of(x if is_rounded(x) else x.astype(dtype))
+    return double_from_int(x, dtype) if is_wide(x) else DoubleFloat.of(x, dtype)
 
 
 def float_or_double(x: jax.Array) -> jax.Array | DoubleFloat:

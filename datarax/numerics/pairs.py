@@ -9,22 +9,16 @@ Pair = tuple[jax.Array, jax.Array]
 
 
 def add(a: Pair, b: Pair) -> Pair:
-    """The sum, within 3 units.
-
-    M. Joldes, J.-M. Muller and V. Popescu (2017), https://doi.org/10.1145/3121432, algorithm 6.
-    """
-    # s + e and t + f are exact. Their sum is rounded to a pair.
+    """The sum, within 2 units of `|a| + |b|`."""
     s, e = two_sum(a[0], b[0])
-    t, f = two_sum(a[1], b[1])
-    high, e = _fast_two_sum(s, e + t)
-    high, low = _fast_two_sum(high, e + f)
+    high, low = fast_two_sum(s, e + (a[1] + b[1]))
     # Errors of infinite sums are NaN.
-    fine = xp.isfinite(high)
-    return xp.where(fine, high, s), xp.where(fine, low, xp.zeros_like(low))
+    fine = xp.isfinite(s)
+    return xp.where(fine, high, s), xp.where(fine, low, xp.zeros((), low.dtype))
 
 
 def subtract(a: Pair, b: Pair) -> Pair:
-    """The difference, within 3 units."""
+    """The difference, within 2 units of `|a| + |b|`."""
     return add(a, (-b[0], -b[1]))
 
 
@@ -34,6 +28,12 @@ def multiply(a: Pair, b: Pair) -> Pair:
     # Of an infinite number, a product with the low part of the other, 0, is NaN.
     rest = e + (a[0] * b[1] + a[1] * b[0])
     return _renormalized(p, xp.where(xp.isfinite(rest), rest, xp.zeros((), rest.dtype)))
+
+
+def scale(a: Pair, b: jax.Array) -> Pair:
+    """The product of pairs and floats, within 3 units."""
+    p, e = two_product(a[0], b)
+    return _renormalized(p, e + a[1] * b)
 
 
 def divide(a: Pair, b: Pair) -> Pair:
@@ -77,7 +77,7 @@ def two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     return s, (a - (s - v)) + (b - v)
 
 
-def _fast_two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+def fast_two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`a + b` rounded, and its rounding error, where `|a| >= |b|` or `a` is zero."""
     s = a + b
     return s, b - (s - a)
@@ -85,7 +85,7 @@ def _fast_two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _renormalized(a: jax.Array, b: jax.Array) -> Pair:
     """`a + b`, where `b` is not greater than an ulp or two of `a`."""
-    s, e = _fast_two_sum(a, b)
+    s, e = fast_two_sum(a, b)
     return s, xp.where(xp.isfinite(s), e, xp.zeros((), e.dtype))
 
 

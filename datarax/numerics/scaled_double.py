@@ -1,21 +1,29 @@
 """Double-floats times powers of two: formulas whose terms may leave the range of floats."""
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
 
 import jax
+import numpy as np
 
 from datarax._typing import PyTree
 from datarax._xp import lax, xp
+from datarax.numerics import pairs
 from datarax.numerics.double_float import DoubleFloat, Operand
 from datarax.numerics.scaling import (
     exponent_of,
+    normal_power_of_two,
     power_of_two,
     real_power,
     significand,
     times_power_of_two,
 )
+from datarax.numerics.sums import sum_doubles
 
-_NONE = -(2**30)  # the exponent of zero in a sum
+NOTHING = -(2**27)  # the exponent of zero; of a product of zeros it is less, and does not wrap
 _NEGLIGIBLE = 2.0**-100
 _FAR = 100  # a power up to which that of 1/2 is far from overflow and underflow
 
@@ -46,7 +54,7 @@ class ScaledDouble:
         return cls(DoubleFloat.of(x), xp.zeros(x.shape, xp.int32))
 
     def __add__(self, other: "ScaledDouble") -> "ScaledDouble":
-        a, b = (xp.where(x.double.high == 0, _NONE, x.exponent) for x in (self, other))
+        a, b = (xp.where(x.double.high == 0, NOTHING, x.exponent) for x in (self, other))
         # The power underflows to zero where the lower number is negligible.
         x, y = (scaled_by(x.double, xp.minimum(d, 0)) for x, d in ((self, a - b), (other, b - a)))
         return ScaledDouble(x + y, xp.maximum(a, b))
@@ -66,14 +74,53 @@ class ScaledDouble:
         """The quotient; NaN where the divisor is zero."""
         return ScaledDouble(self.double / other.double, self.exponent - other.exponent)
 
+    def __gt__(self, zero: Literal[0]) -> jax.Array:
+        return self.double.high > zero
+
+    def __abs__(self) -> "ScaledDouble":
+        sign = xp.where(self.double.high < 0, -1, 1).astype(self.double.dtype)
+        return ScaledDouble(self.double.times_power(sign), self.exponent)
+
+    def __pow__(self, power: int) -> "ScaledDouble":
+        """A positive power of double-floats that are normalised."""
+        number = self.normalized() if power > 2 else self
+        return reduce(operator.mul, [number] * power)
+
+    @property
+    def ndim(self) -> int:
+        return self.double.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the parts."""
+        return self.double.dtype
+
     def __getitem__(self, index: PyTree) -> "ScaledDouble":
-        return ScaledDouble(self.double[index], self.exponent[index])
+        return self.map(lambda x: x[index])
+
+    def map(self, function: Callable[[jax.Array], jax.Array]) -> "ScaledDouble":
+        """The same numbers with each array moved, or with some of their elements chosen."""
+        return ScaledDouble(self.double.map(function), function(self.exponent))
+
+    def where(self, mask: jax.Array) -> "ScaledDouble":
+        """The numbers, but 0 where a mask does not hold."""
+        double = self.double.map(lambda part: xp.where(mask, part, xp.zeros((), part.dtype)))
+        return ScaledDouble(double, xp.where(mask, self.exponent, xp.int32(NOTHING)))
 
     def normalized(self) -> "ScaledDouble":
         """The same number in the unit of its own power of two, so that it adds to any other."""
         power = exponent_of(self.double.high)
         double = self.double.map(lambda x: times_power_of_two(x, -power))
         return ScaledDouble(double, self.exponent + power)
+
+    def sum(self, axes: tuple[int, ...]) -> "ScaledDouble":
+        """The sum over axes, in the unit of the greatest summand: by two passes, see `add_scaled`.
+
+        Of double-floats of about 1, as of `unit_product`.
+        """
+        top = xp.max(self.exponent, axes, initial=NOTHING, keepdims=True)
+        scaled = scaled_by(self.double, self.exponent - top)
+        return ScaledDouble(sum_doubles(scaled, axes), xp.max(top, axes))
 
     def to_double(self) -> DoubleFloat:
         """The number as a double-float; infinite where it overflows, 0 where it underflows."""
@@ -91,9 +138,71 @@ class ScaledDouble:
         return times_power_of_two(even, (self.exponent - odd) >> 1)
 
 
+Scaled = tuple[jax.Array, jax.Array, jax.Array]
+"""High part, low part and exponent of a `ScaledDouble`."""
+
+
+def unit_product(x: jax.Array | DoubleFloat, w: jax.Array | None = None) -> ScaledDouble:
+    """`x`, or `w * x`, as double-floats of about 1 times powers of two.
+
+    The product of floats is exact. Numbers that are zero have the exponent `NOTHING`.
+    """
+    x, low = x if isinstance(x, DoubleFloat) else (x, None)
+    high, exponent, power = _in_own_unit(x)
+    low = xp.zeros_like(x) if low is None else low * power
+    if w is not None:
+        factor, other, _ = _in_own_unit(w)
+        exponent = exponent + other
+        high, rest = pairs.two_product(high, factor)
+        low = rest + low * factor
+    exponent = xp.where(high != 0, exponent, xp.int32(NOTHING))
+    return ScaledDouble(DoubleFloat(high, low), exponent)
+
+
+def unit_difference(x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat) -> ScaledDouble:
+    """`x - y` without rounding, as double-floats of up to about 1 times powers of two.
+
+    No difference overflows. Differences that are zero have the exponent `NOTHING`.
+    """
+    a, b = (each.high if isinstance(each, DoubleFloat) else each for each in (x, y))
+    _, unit, power = _in_own_unit(xp.maximum(xp.abs(a), xp.abs(b)))
+    if isinstance(x, DoubleFloat) or isinstance(y, DoubleFloat):
+        double = DoubleFloat.of(x).times_power(power) - DoubleFloat.of(y).times_power(power)
+    else:
+        double = DoubleFloat(*pairs.two_sum(a * power, -(b * power)))
+    exponent = xp.where(double.high != 0, unit, xp.int32(NOTHING))
+    return ScaledDouble(double, exponent)
+
+
+def _in_own_unit(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Floats in units of powers of two in which they are about 1: the exponents of the units, and
+    the reciprocals of these."""
+    # The power is a normal float, and so is its reciprocal.
+    unit = xp.minimum(exponent_of(x), xp.int32(-xp.finfo(x.dtype).minexp))
+    power = normal_power_of_two(-unit, x.dtype)
+    return x * power, unit, power
+
+
+def add_scaled(a: Scaled, b: Scaled) -> Scaled:
+    """The sum of two numbers of about 1 times powers of two, in the greater of both units.
+
+    Each of many additions may be off by `2**-46` of the sum of the magnitudes (`2**-104` of
+    float64 parts). What is less than `2**-126` of the other is added as if it were that.
+    """
+    top = xp.maximum(a[2], b[2])
+    dtype = a[0].dtype
+    least = xp.int32(xp.finfo(dtype).minexp)
+    x, y = (
+        (high * power, low * power)
+        for high, low, exponent in (a, b)
+        for power in [normal_power_of_two(xp.maximum(exponent - top, least), dtype)]
+    )
+    return *pairs.add(x, y), top
+
+
 def scaled_by(x: DoubleFloat, exponent: jax.Array) -> DoubleFloat:
     """`x * 2**exponent` for exponents below 128 (1024 for float64); 0 if that is not normal."""
-    return x * power_of_two(exponent, x.dtype)
+    return x.times_power(power_of_two(exponent, x.dtype))
 
 
 def scaled_power(x: jax.Array, power: float) -> tuple[jax.Array, jax.Array]:

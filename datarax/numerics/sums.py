@@ -18,21 +18,29 @@ _BLOCK = 256
 
 
 def sum_floats(x: jax.Array, axes: tuple[int, ...]) -> DoubleFloat:
-    """The sum of floats over `axes`: of float32 values in float64, where devices have it.
+    """The sum of floats over `axes`: of float32 values in float64, or as double-floats.
 
     The error of a plain sum of a thousand equal floats is about five units of 2**-24. It is the
     same in every batch, so it does not average out.
 
-    Other values are split into an upper and a lower part: see `split_for_sum`. The sum of the
-    upper parts is exact. Only the sum of the lower parts is rounded.
+    Values of float64, of which sums of double-floats are slow on CPUs, are split into an upper and
+    a lower part: see `split_for_sum`. The sum of the upper parts is exact. Only the sum of the
+    lower parts is rounded.
     """
-    if is_one(x):
+    if is_one(x) or x.dtype == np.float32:
         return DoubleFloat.of(x).sum(axes)
     count = math.prod(x.shape[a] for a in axes)
     if not 1 < count <= 2**20:
         return DoubleFloat.of(xp.sum(x, axes))
     upper, lower = split_for_sum(x, axes)
     return DoubleFloat.of(xp.sum(upper, axes)) + xp.sum(lower, axes)
+
+
+def sum_doubles(x: DoubleFloat, axes: tuple[int, ...]) -> DoubleFloat:
+    """The sum of double-floats over `axes`, as `sum_floats`."""
+    if x.is_one or x.dtype == np.float32:
+        return x.sum(axes)
+    return sum_floats(x.high, axes) + xp.sum(x.low, axes)
 
 
 def split_for_sum(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:

@@ -1,6 +1,6 @@
 """Means and co-moments: of predictions, targets and errors; of features, as a matrix."""
 
-from typing import Self
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -15,8 +15,8 @@ from datarax.algebra.leaf_state import Travel
 from datarax.algebra.one_pass import Fold
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
-from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, in_float64, split, stack
-from datarax.numerics.limbs import difference_in_unit, float_or_double
+from datarax.numerics.double_float import DoubleFloat, has_wide, split, stack
+from datarax.numerics.limbs import float_or_double
 from datarax.numerics.products import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.numerics.sums import sum_floats
@@ -77,12 +77,13 @@ class CrossedMoments(CentralMoments):
     def stored(self) -> Self:
         return super().stored().with_co(tuple(self.co))  # type: ignore[arg-type]
 
-    def _times(self, weight: jax.Array | DoubleFloat, unit: jax.Array | None = None) -> Self:
+    def _times(self, weight: Any, unit: jax.Array | None = None) -> Self:
         held = super()._times(weight, unit)
         if not self.co:
             return held
-        factor = weight if unit is None else self.product(unit, unit * weight)
-        return held.with_co(self.co_double * factor)
+        if unit is None:
+            return held.with_co(self.co_double * weight)
+        return held.with_co(self.co_double.times_power(self.product(unit, unit * weight)))
 
     def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
         merged = super().plus(other, total, apart)
@@ -142,13 +143,13 @@ class TwoMoments(CrossedMoments):
     ) -> Fold | Self:
         """These moments with those of rows merged in: the arguments are those of `of_two`.
 
-        With `of_errors`, for which `in_float64` must hold, the first variable is `x - y`.
+        With `of_errors`, the first variable is `x - y`.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
-        if not adds_wide(x, y, w):
+        if on_host(x, y, w) and not x64_enabled():
             if of_errors:
                 x = DoubleFloat.of(x) - y
-            if on_host(self, x, y, w) and not x64_enabled():
+            if on_host(self):
                 p, q = (DoubleFloat.of(each).wide for each in (x, y))
                 sums = sums_on_host(p, q, w, axes, crossed=self.crossed, many_digits=many_digits)
                 if sums is not None:
@@ -213,6 +214,14 @@ class TwoMoments(CrossedMoments):
         means, squares = stack(sums.means, axis), stack(sums.powers[0], axis)
         second = None if sums.seconds is None else xp.stack(sums.seconds, axis)
         weight = weight.broadcast_to(means.shape)
+        if sums.units is not None:
+            units = xp.stack(sums.units[0], axis)
+            rest, weights = xp.zeros(units.shape, means.dtype), sums.units[1]
+            if axis:
+                weights = lax.expand_dims(weights, (axis,))
+            units = units, xp.broadcast_to(weights, units.shape)
+            held = self.holding(weight, means, rest, [squares], units)
+            return held if sums.co is None else held.with_co(sums.co)
         held, (values, weights) = self.of_sums(weight, means, [squares], second)
         if sums.co is None:
             return held
@@ -445,14 +454,8 @@ class Residuals(TwoVariables):
         p, t, w, invalid = pairs(preds, target, weights, self.shape)
         examples, y = self.examples.plus_rows(w), float_or_double(t)
         w, many = xp.broadcast_to(w, t.shape), _have_many_digits(p, t)
-        if in_float64(p, t, w):
-            x = float_or_double(p)
-            moments = self.moments.plus_two(x, y, w, of_errors=True, many_digits=many)
-        else:
-            # The errors are in units of `2**unit`, in which none overflows.
-            e, unit = difference_in_unit(p, t)
-            batch = self.moments.of_two(e, y, w, many_digits=many).in_unit_of_first(unit)
-            moments = self.moments.combine(batch)
+        x = float_or_double(p)
+        moments = self.moments.plus_two(x, y, w, of_errors=True, many_digits=many)
         changes = {}
         if self.extremes:
             y, counts = DoubleFloat.of(y), w.astype(xp.bool_)

@@ -7,26 +7,25 @@ from typing import Any, Literal, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, numeric, x64_enabled
+from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._x64 import elementary_in_x64, in_x64
-from datarax._xp import by_blocks, lax, on_host, replaced, xp
+from datarax._xp import by_blocks, on_host, replaced, xp
 from datarax.algebra.one_pass import Term, reduced
-from datarax.numerics.double_float import DoubleFloat, adds_wide, is_one
+from datarax.numerics.double_float import DoubleFloat, in_float64, is_one
 from datarax.numerics.limbs import (
     as_double,
     difference,
-    difference_in_unit,
     exceeds_float64,
     float_or_double,
 )
-from datarax.numerics.scaled_double import scaled_power
+from datarax.numerics.scaled_double import ScaledDouble, scaled_power, unit_difference
 from datarax.numerics.scaling import one_where_zero, times_power_of_two
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import CountsInvalid
-from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.scaled_total import ScaledTotal, quotient, scaled_part
 from datarax.statistics.thresholds import rounded_to
 
 _MOST = float(np.finfo(np.float32).max)
@@ -65,11 +64,8 @@ class Loss(NamedTuple):
     domain: Callable[[jax.Array, jax.Array, float], jax.Array] | None = None
     """The mask of the finite values for which the loss is defined; `None` for all."""
     degree: Callable[[float], int] = lambda parameter: 0
-    """If it is not 0: the power of the unit of the errors that is the unit of the value. Such
-    losses get the errors in a unit in which none of them overflows."""
-    scaled: OfError | None = None
-    """The loss as `part * 2**exponent`, for errors of which a loss overflows: those of float32 that
-    are computed in float64 need it not."""
+    """If it is not 0: the power of the errors that the value is. Such losses get errors that do not
+    overflow, in float64 or as a `ScaledDouble`."""
     fits_float64: Callable[[float], bool] = lambda parameter: False
     """True if any sum of `w * part * 2**exponent` of float32 numbers is in the range of float64."""
     of_rows: bool = False
@@ -100,7 +96,7 @@ def _huber(p: jax.Array, t: jax.Array, e: jax.Array, delta: float) -> jax.Array:
 
 def _quantile(p: jax.Array, t: jax.Array, e: jax.Array, q: float) -> jax.Array:
     # (1 - q) (p - t) where the prediction is too high, else q (t - p).
-    return xp.abs(e) * xp.where(e > 0, 1 - q, q).astype(e.dtype)
+    return abs(e) * xp.where(e > 0, 1 - q, q).astype(e.dtype)
 
 
 def _power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> Scaled:
@@ -115,7 +111,7 @@ def _degree_of_power(power: float) -> int:
 
 def _whole_power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> jax.Array | Scaled:
     degree = _degree_of_power(power)
-    return lax.integer_pow(xp.abs(e), degree) if degree else _power(p, t, e, power)
+    return abs(e) ** degree if degree else _power(p, t, e, power)
 
 
 def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -159,15 +155,13 @@ def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
 
 
 LOSSES: dict[LossName, Loss] = {
-    "squared": Loss(
-        lambda p, t, e, _: e * e, degree=lambda _: 2, scaled=lambda p, t, e, _: _power(p, t, e, 2)
-    ),
-    "absolute": Loss(lambda p, t, e, _: xp.abs(e), degree=lambda _: 1),
+    "squared": Loss(lambda p, t, e, _: e * e, degree=lambda _: 2),
+    "absolute": Loss(lambda p, t, e, _: abs(e), degree=lambda _: 1),
     "squared log": Loss(_squared_log, domain=lambda p, t, _: (p > -1) & (t > -1)),
     "absolute percentage": Loss(lambda p, t, e, least: xp.abs(e) / xp.maximum(xp.abs(t), least)),
     "symmetric percentage": Loss(_symmetric_percentage),
     "weighted percentage": Loss(
-        lambda p, t, e, _: xp.abs(e), lambda p, t, _: xp.abs(t), degree=lambda _: 1
+        lambda p, t, e, _: abs(e), lambda p, t, _: xp.abs(t), degree=lambda _: 1
     ),
     "log cosh": Loss(lambda p, t, e, _: log_cosh(xp.abs(e))),
     "huber": Loss(_huber),
@@ -175,11 +169,10 @@ LOSSES: dict[LossName, Loss] = {
     "power": Loss(
         _whole_power,
         degree=_degree_of_power,
-        scaled=_power,
         fits_float64=lambda power: power <= 6,
     ),
     "tweedie": Loss(
-        lambda p, t, e, power: tweedie_deviance(p, t, power, e),
+        lambda p, t, e, power: tweedie_deviance(p, t, power, e) if power else e * e,
         domain=_tweedie_domain,
         degree=lambda power: 2 if power == 0 else 0,
         fits_float64=lambda power: abs(2 - power) <= 4,
@@ -215,6 +208,11 @@ def _in_float64(p: jax.Array, t: jax.Array) -> Arrays:
         return x, y, difference(p, t) if exceeds_float64(p, t) else x - y
     a, b = as_double(p), as_double(t)
     return a.wide, b.wide, (a - b).wide
+
+
+def _with_scaled_error(p: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array, ScaledDouble]:
+    """Predictions, targets and errors that do not overflow, nor do their products."""
+    return as_float(p), as_float(t), unit_difference(float_or_double(p), float_or_double(t))
 
 
 def _is_large(*arrays: jax.Array) -> bool:
@@ -277,59 +275,45 @@ class LossTotal(CountsInvalid, kw_only=False):
         if not (row.of_rows and on_host(w)):  # there (..., 1) for rows
             counts = xp.broadcast_to(counts, p.shape)
         w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
-        # On the host no error and no square of float32 overflows; of float64 some do.
-        is_wide = on_host(p, t, w) and not x64_enabled() and not _is_large(p, t)
-        adds = is_wide or adds_wide(p, t, w)
-        if degree and not adds:
-            e, unit = difference_in_unit(p, t)
-            loss = row.scaled or row.value
-            value, scale = self._losses(loss, _as_floats, counts, p, t, e)
-            total = self._total(value, w).in_unit(unit * degree)
-            sums = self._plus_total(total, scale, w)
+        fits = in_float64(p, t, w) and not (on_host(p, t) and _is_large(p, t))
+        """True if no error of float32 overflows, and no square of an error."""
+        if degree and not fits:
+            value, scale = self._losses(_with_scaled_error, counts, p, t)
         else:
             if row.compares:
                 convert = partial(_reaching, threshold=parameter)
-            else:  # in float64, no error and no square overflows
-                convert = _in_float64 if degree or is_wide else _as_floats
+            else:
+                convert = _in_float64 if degree or (fits and on_host(p, t)) else _as_floats
             given: tuple[jax.Array, ...] = p, t
             if not on_host(p, t):  # in the program, before 64-bit types are enabled
                 given, convert = convert(p, t), _as_given
-            losses = partial(self._losses, row.value, convert)
+            losses = partial(
+                by_blocks, partial(self._losses, convert), len(counts.shape) - row.of_rows
+            )
             value, scale = in_x64(losses, counts, *given) if degree else losses(counts, *given)
-            if isinstance(value, tuple) and adds and (degree or row.fits_float64(parameter)):
+        if isinstance(value, tuple):
+            if fits and (degree or row.fits_float64(parameter)):
                 with elementary_in_x64(*value):
                     value = times_power_of_two(value[0].astype(xp.float64), value[1])
-            if isinstance(value, tuple):
-                sums = self._plus_total(self._total(value, w), scale, w)
             else:
-                sums = self.sums.plus((value, w), (scale, w))
+                value = scaled_part(*value)
+        sums = self.sums.plus((value, w), (scale, w))
         return self.with_batch(invalid, sums=sums, **self.with_targets(t, w))
 
     def _losses(
-        self, loss: OfError, convert: Callable[..., Arrays], counts: jax.Array, *given: jax.Array
-    ) -> tuple[jax.Array | Scaled, jax.Array]:
+        self, convert: Callable[..., Any], counts: jax.Array, *given: jax.Array
+    ) -> tuple[PyTree, jax.Array]:
         """The loss of each example, and its divisor."""
         row = LOSSES[self.loss]
-
-        def losses(counts: jax.Array, *given: jax.Array) -> PyTree:
-            p, t, e = convert(*given)
-            e = replaced(counts, e, 0)
-            # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
-            p, t = (replaced(counts, x, xp.ones((), x.dtype)) for x in (p, t))
-            value = loss(p, t, e, self.parameter)
-            if row.scale:
-                return value, row.scale(p, t, self.parameter)
-            examples = counts[..., 0] if row.of_rows else counts
-            return value, xp.ones_like(examples)
-
-        return by_blocks(losses, counts.ndim - row.of_rows, counts, *given)
-
-    def _total(self, value: jax.Array | Scaled, w: jax.Array) -> ScaledTotal:
-        one = self.sums.one()
-        return one.of_scaled(*value, w) if isinstance(value, tuple) else one.of(value, w)
-
-    def _plus_total(self, total: ScaledTotal, scale: jax.Array, w: jax.Array) -> ScaledTotal:
-        return self.sums.combine(stacked([total, self.sums.one().of(scale, w)]))
+        p, t, e = convert(*given)
+        e = e.where(counts) if isinstance(e, ScaledDouble) else replaced(counts, e, 0)
+        # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
+        p, t = (replaced(counts, x, xp.ones((), x.dtype)) for x in (p, t))
+        value = row.value(p, t, e, self.parameter)  # type: ignore[arg-type]
+        if row.scale:
+            return value, row.scale(p, t, self.parameter)
+        examples = counts[..., 0] if row.of_rows else counts
+        return value, xp.ones_like(examples)
 
     def with_targets(self, target: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         """What else a subclass keeps of the targets and their weights: the changed children."""

@@ -17,7 +17,7 @@ from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold
 from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target
 from datarax.distributed.merge_ops import filled, zeros
-from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, split, where
+from datarax.numerics.double_float import DoubleFloat, has_wide, split, where
 from datarax.numerics.limbs import float_or_double, is_wide
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import (
@@ -31,6 +31,7 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.sums_about_mean import (
+    DIGITS,
     SumsAboutMean,
     co_moment_about_means,
     powers_about_mean,
@@ -109,7 +110,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         self, x: jax.Array | DoubleFloat, w: jax.Array, *, many_digits: bool = False
     ) -> Fold | Self:
         """These moments with those of rows merged in: the arguments are those of `of`."""
-        if not adds_wide(x, w):
+        if on_host(x, w) and not x64_enabled():
             return self.combine(self.of(x, w, many_digits=many_digits))
         axes = tuple(range(x.ndim - len(self.shape)))
         w = xp.broadcast_to(w, x.shape)
@@ -122,6 +123,10 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def of_all_sums(self, sums: "SumsAboutMean") -> Self:
         """Moments from the sums of all variables: see `of_sums`."""
         powers = [power[0] for power in sums.powers]
+        if sums.units is not None:
+            (unit,), weight_unit = sums.units
+            rest = xp.zeros(unit.shape, sums.weight.dtype)
+            return self.holding(sums.weight, sums.means[0], rest, powers, (unit, weight_unit))
         second = None if sums.seconds is None else sums.seconds[0]
         return self.of_sums(sums.weight, sums.means[0], powers, second)[0]
 
@@ -215,16 +220,17 @@ class CentralMoments(ElementwiseState, kw_only=False):
         scaled = self._times(weight_unit, unit)
         return scaled.with_parts({"exponent": exponents[0], "weight_exponent": exponents[1]})
 
-    def _times(self, weight: jax.Array | DoubleFloat, unit: jax.Array | None = None) -> Self:
-        """The moments with weights multiplied by a number, and values by `unit`, if given."""
+    def _times(self, weight: Any, unit: jax.Array | None = None) -> Self:
+        """The moments with weights times a number, or weights and values times powers of two."""
         (count, mean, powers), rest = self.doubles(), self.mean_rest
         if unit is None:
             powers = [p * weight for p in powers]
             return self.holding(count * weight, mean, rest, powers, self.exponents)
         # A sum of k-th powers is in the unit of the weights times that of the values to the k.
         factors = [weight * lax.integer_pow(unit, k) for k in range(2, self.order + 1)]
-        powers = [p * factor for p, factor in zip(powers, factors, strict=True)]
-        return self.holding(count * weight, mean * unit, rest * unit, powers, self.exponents)
+        powers = [p.times_power(factor) for p, factor in zip(powers, factors, strict=True)]
+        count, mean = count.times_power(weight), mean.times_power(unit)
+        return self.holding(count, mean, rest * unit, powers, self.exponents)
 
     def combine(self, other: Self) -> Self:
         first, second = self.exponents, other.exponents
@@ -507,6 +513,8 @@ class Apart(NamedTuple):
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
     """`part / total`; 0 if the total is 0."""
     some = total.high != 0
+    if not total.is_one:
+        return part.high / xp.where(some, total.high, xp.ones((), total.dtype))
     return (part / total.map(lambda x: xp.where(some, x, xp.ones((), x.dtype)))).to_float()
 
 
@@ -534,11 +542,6 @@ def in_unit_of_greatest(
     unit = xp.maximum(unit_exponent(xp.max(w, axes, initial=0), 0), least)
     unit = unit if w.dtype == dtype else xp.minimum(unit, -least)
     return w * lax.expand_dims(power_of_two(-unit, dtype), axes), unit
-
-
-# The binary digits of the greatest value in its unit. The distances of 32-bit integers then range
-# from 2**-16 to 2**17, and the sums of their fourth powers are far from overflow and underflow.
-DIGITS = 16
 
 
 def about_mean(

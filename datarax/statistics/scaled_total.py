@@ -13,25 +13,30 @@ from datarax._x64 import elementary_in_x64
 from datarax._xp import all_finite, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.one_pass import Fold, Term
+from datarax.algebra.one_pass import Fold, Rows, Term, reduced
 from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
-from datarax.distributed.merge_ops import MetricReduceOp, filled, merge_op, zeros
-from datarax.numerics.double_float import DoubleFloat, adds_wide, split, stack, where
+from datarax.distributed.merge_ops import filled, zeros
+from datarax.numerics import limbs
+from datarax.numerics.double_float import DoubleFloat, split, stack, where
 from datarax.numerics.exact import Exact, exact
-from datarax.numerics.limbs import float_parts
-from datarax.numerics.scaled_double import ScaledDouble, scaled_power
+from datarax.numerics.scaled_double import (
+    NOTHING,
+    ScaledDouble,
+    scaled_by,
+    scaled_power,
+    unit_product,
+)
 from datarax.numerics.scaling import (
     exponent_of,
     power_of_two,
     real_power,
-    significand,
     times_power_of_two,
 )
-from datarax.numerics.sums import sum_floats
 from datarax.statistics.moments import Parts, as_double
 
 T = TypeVar("T", bound="ScaledTotal")
-NOTHING = -(2**30)  # the exponent of an empty sum
+Total = ScaledDouble | DoubleFloat | jax.Array
+"""A sum: in a unit of its own, a double-float, or a count."""
 INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
 _MOST_COUNTED = 2**31  # a mask of fewer elements is added up as int32
 _FAR = 100  # an exponent up to which floats are far from overflow and underflow
@@ -86,62 +91,49 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             if not all_finite(total) and x.dtype == np.float64:
                 return self.emptied()._plus_on_host(*_scaled_host_sum(x, w, len(self.shape)))
             return self.emptied()._plus_on_host(total)
-        if w is not None:
-            w = xp.broadcast_to(w, x.shape)
-        if w is not None and w.dtype != xp.bool_:
-            sums = []
-            for part in float_parts(x):
-                part = xp.where(w != 0, part, 0)
-                exponents = exponent_of(part) + exponent_of(w)
-                exponents = xp.where(xp.isfinite(part), exponents, xp.int32(INFINITE))
-                sums.append(self.of_terms(significand(part) * significand(w), exponents))
-            return sums[0] if len(sums) == 1 else sums[0].combine(sums[1])
-        x = x if w is None else xp.where(w, x, xp.zeros((), x.dtype))
         axes = tuple(range(x.ndim - len(self.shape)))
-        if is_integer(x):
-            dtype = np.dtype(default_float())
-            parts = merge_op(MetricReduceOp.sum, dtype).over_axis(x, axes, dtype)
-            return self._summed(DoubleFloat(*parts), xp.zeros(self.shape, xp.int32))
-        greatest = xp.max(xp.abs(x), axes, initial=0)
-        # Up to an exponent whose reciprocal is a normal float.
-        top = xp.minimum(exponent_of(greatest), xp.int32(-xp.finfo(x.dtype).minexp))
-        scaled = x * xp.broadcast_to(power_of_two(-top, x.dtype), x.shape)
-        top = xp.where(xp.isfinite(greatest), top, xp.int32(INFINITE))
-        return self._summed(sum_floats(scaled, axes), top)
+        w = None if w is None else xp.broadcast_to(w, x.shape)
+        (total,) = reduced([Term(_products(x, w), axes)])
+        return self._of_total(total, in_range=is_integer(x) and (w is None or w.dtype == np.bool_))
 
-    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Fold | Self:
+    def plus(self, *terms: tuple[jax.Array | ScaledDouble, jax.Array | None]) -> Fold | Self:
         """This stack of sums, with the sum of `w * x` of the i-th term added to the i-th sum.
 
         Equal to `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
         """
         shape = self.shape[1:]
-        if on_host(*sum(terms, self.parts), self.exponent) and not x64_enabled():
+        are_arrays = not any(isinstance(x, ScaledDouble) for x, _ in terms)
+        if are_arrays and not x64_enabled() and on_host(*sum(terms, self.parts), self.exponent):
             total = np.array([_host_sum(*term, len(shape)) for term in terms])
             if all_finite(total):  # mostly
                 return self._plus_on_host(total)
             found = [_scaled_host_sum(*term, len(shape)) for term in terms]
             return self._plus_on_host(*map(np.array, zip(*found, strict=True)))
-        if adds_wide(terms, self.exponent):
-            axes = tuple(range(terms[0][0].ndim - len(shape)))
-            return Fold([Term(_products(*term), axes) for term in terms], self._plus_wide)
-        one = _empty_total(shape, x64_enabled())
-        return self.combine(stacked([one.of(x, w) for x, w in terms]))
+        axes = tuple(range(terms[0][0].ndim - len(shape)))
+        return Fold([Term(_products(*term), axes) for term in terms], self._plus_totals)
 
-    def _plus_wide(self, *totals: DoubleFloat | jax.Array) -> Self:
-        """These sums with others added, in float64, which holds each sum of float32."""
-        with elementary_in_x64():
-            return self._plus_float64(
-                xp.stack(
-                    [x.wide if isinstance(x, DoubleFloat) else x.astype(np.float64) for x in totals]
-                )
-            )
+    def _of_total(self, total: Total, *, in_range: bool = False) -> Self:
+        """One sum. `in_range`: it is known to be a float, though it may be given in float64."""
+        number = _number(total)
+        if in_range and isinstance(number, DoubleFloat):
+            return self._holding(*_unscaled(number))
+        return self._holding(*_scaled(number))
+
+    def _plus_totals(self, *totals: Total) -> Self:
+        """These sums with others added."""
+        numbers = list(map(_number, totals))
+        wide = [x.wide for x in numbers if isinstance(x, DoubleFloat) and x.is_one]
+        if len(wide) == len(numbers):
+            with elementary_in_x64():
+                return self._plus_float64(xp.stack(wide))
+        parts, exponents = zip(*map(_scaled, numbers), strict=True)
+        exponents = [xp.broadcast_to(x, p.shape) for p, x in zip(parts, exponents, strict=True)]
+        return self.combine(self._holding(stack(parts), xp.stack(exponents)))
 
     def _plus_float64(self, total: jax.Array) -> Self:
         parts = self.scaled
         with elementary_in_x64():
-            usable = xp.isfinite(total) & (total != 0)
-            special = xp.where(total == 0, xp.int32(NOTHING), xp.int32(INFINITE))
-            exponent = xp.where(usable, exponent_of(total), special)
+            usable, exponent = _exponent_of_float64(total)
             own = xp.asarray(self.exponent)
             top = xp.maximum(own, exponent)
             # The power underflows to zero where a sum is negligible.
@@ -157,12 +149,9 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
         """The sum of `w * part * 2**exponents`; where `w` is zero, `part` may be anything."""
-        terms = xp.where(w.astype(xp.bool_), part, 0)
-        if w.dtype != xp.bool_:
-            exponents = exponents + exponent_of(terms) + exponent_of(w)
-            terms = significand(terms) * significand(w)
-        exponents = xp.where(xp.isfinite(terms), exponents, xp.int32(INFINITE))
-        return self.of_terms(terms, exponents)
+        axes = tuple(range(part.ndim - len(self.shape)))
+        (total,) = reduced([Term(_products(scaled_part(part, exponents), w), axes)])
+        return self._of_total(total)
 
     def root(self, power: float) -> jax.Array:
         """The sum to the power of `1 / power`, of a sum that is not negative."""
@@ -175,19 +164,6 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         part = xp.sqrt(sums) if power == 2 else real_power(sums, 1 / power)
         part = part * xp.exp2(rest.to_float() / xp.asarray(power, sums.dtype))
         return times_power_of_two(part, xp.where(sums > 0, whole, 0).astype(xp.int32))
-
-    def of_terms(self, terms: jax.Array, exponents: jax.Array) -> Self:
-        """The sum of `terms * 2**exponents`, floats and int32 of shape (..., *shape)."""
-        axes = tuple(range(terms.ndim - len(self.shape)))
-        top = xp.max(exponents, axes, initial=NOTHING, where=terms != 0)
-        shift = exponents - xp.broadcast_to(top, exponents.shape)
-        # A shift is positive where the term is zero.
-        scaled = terms * power_of_two(xp.minimum(shift, 0), terms.dtype)
-        return self._summed(sum_floats(scaled, axes), top)
-
-    def _summed(self, total: DoubleFloat, exponent: jax.Array) -> Self:
-        # A sum of nothing but zeros must not change the unit of a sum that it is added to.
-        return self._holding(total, xp.where(total.high == 0, xp.int32(NOTHING), exponent))
 
     def _holding(self, total: DoubleFloat, exponent: jax.Array) -> Self:
         return self.with_parts({"parts": total, "exponent": exponent})
@@ -244,8 +220,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         a, b = xp.asarray(self.exponent), xp.asarray(other.exponent)
         # The power underflows to zero where the lower sum is negligible.
         x, y = (
-            each.scaled * power_of_two(xp.minimum(e, 0), each.scaled.dtype)
-            for each, e in ((self, a - b), (other, b - a))
+            scaled_by(each.scaled, xp.minimum(e, 0)) for each, e in ((self, a - b), (other, b - a))
         )
         return self._holding(x + y, xp.maximum(a, b)).stored()
 
@@ -316,9 +291,11 @@ class RowTotals(RowTerms, ScaledTotal):
         w = None if w is None else rows_last(xp.broadcast_to(w, x.shape))
         return super().of(rows_last(x), w)
 
-    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Fold | Self:
-        moved = ((rows_last(x), None if w is None else rows_last(w)) for x, w in terms)
-        return super().plus(*moved)
+    def plus(self, *terms: tuple[jax.Array | ScaledDouble, jax.Array | None]) -> Fold | Self:
+        def moved(x: Any) -> Any:
+            return x.map(rows_last) if isinstance(x, ScaledDouble) else rows_last(x)
+
+        return super().plus(*((moved(x), None if w is None else moved(w)) for x, w in terms))
 
     def one(self) -> "RowTotals":
         return _empty_total(self.shape[1:], x64_enabled(), RowTotals)
@@ -330,6 +307,11 @@ class RowTotals(RowTerms, ScaledTotal):
         if unit is None and self.num_rows is None:
             return self._unscaled(DoubleFloat.of_float64(x))
         return super()._plus_on_host(x, unit)
+
+    def _of_total(self, total: Total, *, in_range: bool = False) -> "RowTotals":
+        if self.num_rows is None and isinstance(total, DoubleFloat) and total.is_one:
+            return self._unscaled(total)
+        return super()._of_total(total, in_range=in_range)
 
     def _plus_float64(self, total: jax.Array) -> "RowTotals":
         if self.num_rows is None:
@@ -347,7 +329,7 @@ class RowTotals(RowTerms, ScaledTotal):
         (top,) = yield Packed("bound", [exponents])
         top = xp.maximum(top, xp.int32(NOTHING))
         shift = xp.minimum(target.by_tag(exponents) - target.of_rows(top), 0)
-        terms = target.by_tag(self.scaled) * power_of_two(shift, self.scaled.dtype)
+        terms = scaled_by(target.by_tag(self.scaled), shift)
         (total,) = yield target.apart("sum", [terms])
         return stacked.combine(stacked._holding(total, top))
 
@@ -393,19 +375,68 @@ def _scaled_host_sum(x: Any, w: Array | None, axes: int) -> tuple[np.ndarray, np
     return total, np.full(np.shape(total), exponent, np.int32)
 
 
-def _products(x: jax.Array, w: jax.Array | None) -> jax.Array:
-    """The products `w * x` without rounding, in float64; 0 where `w` is zero. Or a mask.
+def _products(x: Any, w: Any) -> Rows:
+    """The products `w * x` without rounding; 0 where `w` is zero. Or a mask.
 
+    In float64, which has the range of the products of float32 numbers, or in units of their own.
     The numbers may be in float64 already.
     """
-    if x.dtype == np.bool_ and (w is None or w.dtype == np.bool_) and x.size < _MOST_COUNTED:
+    is_mask = w is None or w.dtype == np.bool_
+    if isinstance(x, ScaledDouble):
+        x = x if w is None else x.where(w.astype(xp.bool_))
+    elif x.dtype == np.bool_ and is_mask and x.size < _MOST_COUNTED:
         return x if w is None else x & w
-    wide = DoubleFloat.of_float64(x) if x.dtype == np.float64 else DoubleFloat.of(x, np.float32)
-    if w is None:
-        return wide.wide
-    some = w.astype(xp.bool_)
-    wide = wide.map(lambda part: xp.where(some, part, 0))
-    return wide.wide if w.dtype == np.bool_ else (wide * w).wide
+    else:
+        x = limbs.as_double(x)
+        if w is not None:
+            some = w.astype(xp.bool_)
+            x = x.map(lambda part: xp.where(some, part, xp.zeros((), part.dtype)))
+    if isinstance(x, DoubleFloat) and not x.is_one:
+        return unit_product(x, None if is_mask else w)
+    if w is None or is_mask:
+        return x
+    if isinstance(x, DoubleFloat) or x.double.is_one:
+        return x * w
+    return x * unit_product(w)
+
+
+def _number(total: Total) -> ScaledDouble | DoubleFloat:
+    return total if isinstance(total, ScaledDouble | DoubleFloat) else limbs.as_double(total)
+
+
+def _scaled(total: ScaledDouble | DoubleFloat) -> tuple[DoubleFloat, jax.Array]:
+    """A sum in units of a power of two, in which it is a float, and the exponent of the unit."""
+    number, unit = (total.double, total.exponent) if isinstance(total, ScaledDouble) else (total, 0)
+    if number.is_one:
+        with elementary_in_x64(number.wide):
+            usable, exponent = _exponent_of_float64(number.wide)
+            power = power_of_two(xp.where(usable, -exponent, xp.int32(0)), np.float64)
+            return DoubleFloat.of_float64(number.wide * power), exponent + unit
+    if not isinstance(total, ScaledDouble):
+        return _unscaled(number)
+    # An infinite sum is above all others, so that it is never scaled to NaN.
+    return number, xp.where(xp.isfinite(number.high), unit, xp.int32(INFINITE))
+
+
+def _unscaled(total: DoubleFloat) -> tuple[DoubleFloat, jax.Array]:
+    # A sum of nothing but zeros must not change the unit of a sum that it is added to.
+    return total, xp.where(total.high == 0, xp.int32(NOTHING), xp.int32(0))
+
+
+def _exponent_of_float64(total: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Where sums in float64 have an exponent of their own, and those of all."""
+    usable = xp.isfinite(total) & (total != 0)
+    special = xp.where(total == 0, xp.int32(NOTHING), xp.int32(INFINITE))
+    return usable, xp.where(usable, exponent_of(total), special)
+
+
+def scaled_part(part: jax.Array, exponents: jax.Array) -> ScaledDouble:
+    """`part * 2**exponents`, with parts in float64, or of about 1."""
+    number = DoubleFloat.of(part)
+    if number.is_one:
+        return ScaledDouble(number, xp.where(part != 0, exponents, xp.int32(NOTHING)))
+    number = unit_product(part)
+    return ScaledDouble(number.double, number.exponent + exponents)
 
 
 def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
@@ -426,8 +457,7 @@ def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:
     top = xp.max(exponents, -1, initial=NOTHING)
     parts = totals.scaled.map(lambda x: xp.where(chosen, x, xp.zeros((), x.dtype)))
     # The power underflows to zero where a sum is negligible.
-    scaled = parts * power_of_two(exponents - top[..., None], parts.dtype)
-    total = scaled.sum((-1,))
+    total = scaled_by(parts, exponents - top[..., None]).sum((-1,))
     return ScaledTotal(top.shape).with_parts({"parts": tuple(total), "exponent": top})
 
 

@@ -11,7 +11,10 @@ from datarax._typing import PyTree
 from datarax._x64 import in_x64
 from datarax._xp import BLOCK, lax, xp
 from datarax.algebra.one_pass import Fold, Term, reduced
-from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics import limbs
+from datarax.numerics.double_float import DoubleFloat, is_one, where
+from datarax.numerics.scaled_double import ScaledDouble, scaled_by, unit_difference, unit_product
+from datarax.numerics.scaling import power_of_two
 
 
 class SumsAboutMean(NamedTuple):
@@ -27,6 +30,8 @@ class SumsAboutMean(NamedTuple):
     """`sum(w * (x - mean x) * (y - mean y))` of the first two variables, if it is asked for."""
     seconds: list[jax.Array] | None = None
     """If given, a small correction of each mean."""
+    units: tuple[list[jax.Array], jax.Array] | None = None
+    """If given, the exponents of the units of each variable, and that of the weights."""
 
 
 def sums_about_mean(
@@ -39,7 +44,7 @@ def sums_about_mean(
     crossed: bool = False,
     of_errors: bool = False,
 ) -> Fold:
-    """Sums of variables over rows, in two passes, where devices have float64.
+    """Sums of variables over rows, in two passes.
 
     The first pass gives the means. The second one is about a centre near the mean, which is the
     value itself if all values are equal: so their distances are exactly 0. A sum of fewer than
@@ -48,6 +53,10 @@ def sums_about_mean(
 
     With `of_errors`, the first variable is the difference of the first two that are given.
     """
+    if not _is_one(variables[0]):
+        return _sums_in_units(
+            variables, w, axes, order, finish, crossed=crossed, of_errors=of_errors
+        )
     is_mask = w.dtype == np.bool_
     some = w if is_mask else w != 0
     is_exact = is_mask and order == 2 and w.size < 2**29
@@ -99,6 +108,114 @@ def sums_about_mean(
     # Weights are added up in float64, and so are masks of more elements than an int32 counts.
     weight = w if is_mask and w.size < 2**31 else DoubleFloat.of(w, np.float32).wide
     return Fold([Term(weight, axes), *map(weighted, xs)], second)
+
+
+def _sums_in_units(
+    variables: Sequence[jax.Array | DoubleFloat],
+    w: jax.Array,
+    axes: tuple[int, ...],
+    order: int,
+    finish: Callable[[SumsAboutMean], PyTree],
+    *,
+    crossed: bool,
+    of_errors: bool,
+) -> Fold:
+    """`sums_about_mean` without float64: values and weights in units in which they are about 1.
+
+    The first pass gives the means, and the greatest exponents, of which the units are made. The
+    centres of the second pass are floats, as near to the means as floats are.
+    """
+    is_mask = w.dtype == np.bool_
+    some = w if is_mask else w != 0
+
+    def masked(x: PyTree) -> PyTree:
+        def chosen(part: jax.Array) -> jax.Array:
+            return xp.where(some, part, xp.zeros((), part.dtype))
+
+        return x.map(chosen) if isinstance(x, DoubleFloat) else chosen(x)
+
+    def scaled(given: Sequence[PyTree]) -> list[ScaledDouble]:
+        """The variables in units of their own."""
+        x, *rest = map(masked, given)
+        first = unit_difference(x, rest[0]) if of_errors else unit_product(x)
+        return [first, *map(unit_product, rest)]
+
+    def in_units(given: Sequence[PyTree], units: Sequence[jax.Array]) -> list[DoubleFloat]:
+        """The variables in given units."""
+        units = [lax.expand_dims(unit, axes) for unit in units]
+        x, *rest = map(masked, given)
+        if of_errors:
+            e = unit_difference(x, rest[0])
+            first = scaled_by(e.double, e.exponent - units[0])
+        else:
+            first = scaled_by(DoubleFloat.of(x), -units[0])
+        return [
+            first,
+            *(scaled_by(DoubleFloat.of(y), -u) for y, u in zip(rest, units[1:], strict=True)),
+        ]
+
+    rows = scaled(variables)
+    terms = [Term(w if is_mask else unit_product(w), axes)]
+    if is_mask:
+        terms += [Term(x, axes) for x in rows]
+    else:
+        weights = unit_product(w)
+        terms += [Term(x * weights, axes) for x in rows]
+        terms += [Term(x.exponent, axes, "max") for x in rows]
+
+    def second(total: ScaledDouble | jax.Array, *found: Any) -> PyTree:
+        sums = found[: len(rows)]
+        # The greatest exponents: those of sums in which all weights are 1 are the same.
+        tops = [x.exponent for x in sums] if is_mask else found[len(rows) :]
+        dtype = sums[0].dtype
+        least = xp.int32(xp.finfo(dtype).minexp)
+        units = [xp.clip(top - xp.int32(DIGITS), least, -least) for top in tops]
+        if isinstance(total, ScaledDouble):
+            weight_unit = xp.clip(total.exponent, least, -least)
+            weight = scaled_by(total.double, total.exponent - weight_unit)
+        else:
+            weight_unit = xp.where(total > 0, xp.int32(0), least)
+            weight = limbs.as_double(total)
+        safe = where(weight.high > 0, weight, DoubleFloat.of(1, dtype))
+        means = [
+            scaled_by(x.double / safe, x.exponent - unit - (0 if is_mask else weight_unit))
+            for x, unit in zip(sums, units, strict=True)
+        ]
+        apart = [
+            masked(x - lax.expand_dims(mean.high, axes))
+            for x, mean in zip(in_units(list(map(_again, variables)), units), means, strict=True)
+        ]
+        factor = None if is_mask else w * lax.expand_dims(power_of_two(-weight_unit, dtype), axes)
+
+        def weighted(x: DoubleFloat) -> Term:
+            return Term(x if factor is None else x * factor, axes)
+
+        raised, again = apart, []
+        for _ in range(2, order + 1):
+            raised = [p * d for p, d in zip(raised, apart, strict=True)]
+            again += map(weighted, raised)
+        if crossed:
+            again.append(weighted(apart[0] * apart[1]))
+        results = reduced(again)
+        co = results.pop() if crossed else None
+        powers = [results[i :: len(rows)] for i in range(len(rows))]
+        # The distance of a mean from its centre. If all values are equal, it is rounding alone.
+        rests = [
+            xp.where(own[0].high == 0, xp.zeros((), dtype), mean.low) if own else mean.low
+            for mean, own in zip(means, powers, strict=True)
+        ]
+        means = [DoubleFloat(mean.high, rest) for mean, rest in zip(means, rests, strict=True)]
+        columns = [
+            powers_about_mean(weight, DoubleFloat.of(rest), own)
+            for rest, own in zip(rests, powers, strict=True)
+        ]
+        if co is not None:
+            moved = [(DoubleFloat.of(r), own) for r, own in zip(rests, columns, strict=True)]
+            co = co_moment_about_means(weight, moved, co)
+        by_power = [list(each) for each in zip(*columns, strict=True)]
+        return finish(SumsAboutMean(weight, means, by_power, co, units=(units, weight_unit)))
+
+    return Fold(terms, second)
 
 
 class HostSums(NamedTuple):
@@ -228,19 +345,16 @@ def powers_about_mean(
     """
     if not powers:
         return []
+    # What is subtracted is small: floats have enough digits of it.
+    weight, rest, *found = map(_rough, (weight, rest, *powers))
     square = weight * rest * rest
     moved = [powers[0] - square]
     if len(powers) > 1:
-        moved.append(powers[1] - rest * powers[0] * 3 + rest * square * 2)
+        moved.append(powers[1] - rest * (found[0] * 3 - square * 2))
     if len(powers) > 2:
-        moved.append(
-            powers[2]
-            - rest * powers[1] * 4
-            + rest * rest * powers[0] * 6
-            - rest * rest * square * 3
-        )
+        moved.append(powers[2] - rest * (found[1] * 4 - rest * (found[0] * 6 - square * 3)))
     varies = moved[0] > square * _ROUNDING
-    return [where(varies, x, DoubleFloat.of(0, np.float32)) for x in moved]
+    return [where(varies, x, DoubleFloat.of(0, powers[0].dtype)) for x in moved]
 
 
 def co_moment_about_means(
@@ -254,11 +368,23 @@ def co_moment_about_means(
         co: the co-moment about the centres.
     """
     (rest, (squares, *_)), (other_rest, (other_squares, *_)) = moved
-    co = co - weight * rest * other_rest
+    co = co - _rough(weight) * _rough(rest) * _rough(other_rest)
     # Of what does not vary, rounding alone is left.
     varies = (squares > 0) & (other_squares > 0)
-    return where(varies, co, DoubleFloat.of(0, np.float32))
+    return where(varies, co, DoubleFloat.of(0, co.dtype))
 
 
+def _is_one(x: jax.Array | DoubleFloat) -> bool:
+    return x.is_one if isinstance(x, DoubleFloat) else is_one(x)
+
+
+def _rough(x: DoubleFloat) -> Any:
+    """A number in float64, or its nearest float."""
+    return x if x.is_one else x.high
+
+
+DIGITS = 16
+"""The binary digits of the greatest value in its unit. The distances of 32-bit integers then range
+from 2**-16 to 2**17, and the sums of their fourth powers are far from overflow and underflow."""
 _ROUNDING = 2.0**-46
 """A sum of squares that is less than this part of what is subtracted is what rounding leaves."""

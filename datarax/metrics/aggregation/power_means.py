@@ -13,14 +13,14 @@ from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.aggregation.summary import ValueMetric
-from datarax.numerics.double_float import DoubleFloat, adds_wide
-from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaled_double import ScaledDouble, unit_product
 from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.extremes import Extremes
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
-from datarax.statistics.scaled_total import ScaledTotal, stacked
+from datarax.statistics.scaled_total import ScaledTotal, scaled_part
 
 
 class PowerTotal(CountsInvalid, kw_only=False):
@@ -55,15 +55,12 @@ class PowerTotal(CountsInvalid, kw_only=False):
             unusable |= out_of_range(x < 0, x)
         w, invalid = rows_weight(unusable, weights)
         w = xp.broadcast_to(w, x.shape)
-        some, one = w.astype(xp.bool_), ScaledTotal()
+        some = w.astype(xp.bool_)
         # Zeros, and values that do not count, become 1 with weight 0: its powers are finite.
         size = xp.where(some & (x != 0), xp.abs(x), 1)
         factor = xp.where(x != 0, w, xp.zeros((), w.dtype))
-        if not self.power or adds_wide(size, w):
-            parts = _wide_powers(size, self.power) if self.power else _logarithms(size)
-            sums = self.sums.plus(*((part, factor) for part in parts), (w, None))
-        else:
-            sums = self.sums.combine(stacked([_powers(size, self.power, factor), one.of(w)]))
+        parts = (_power(size, self.power),) if self.power else _logarithms(size)
+        sums = self.sums.plus(*((part, factor) for part in parts), (w, None))
         zeros = Term(some & (x == 0), tuple(range(x.ndim)))
         return self.with_batch(
             invalid, sums=sums, zeros=Fold([zeros], lambda n: self.zeros.update(n > 0))
@@ -109,23 +106,17 @@ class PowerTotal(CountsInvalid, kw_only=False):
         return times_power_of_two(part, whole.astype(xp.int32))
 
 
-def _wide_powers(x: jax.Array, power: int) -> tuple[jax.Array]:
-    """The powers of positive values in float64, where none overflows."""
-    wide = DoubleFloat.of(x)
+def _power(x: jax.Array, power: int) -> jax.Array | ScaledDouble:
+    """The powers of positive values: in float64, or in units in which none overflows."""
+    number = DoubleFloat.of(x)
+    if not number.is_one:
+        # 1 / x would overflow for tiny x: significands and exponents are kept apart.
+        if power > 0:
+            return unit_product(x) ** power
+        return scaled_part(1 / significand(x), -exponent_of(x))
     if power < 0:
-        return ((DoubleFloat.of(1.0, x.dtype) / wide).wide,)
-    return (wide.wide if power == 1 else (wide * wide).wide,)
-
-
-def _powers(x: jax.Array, power: int, w: jax.Array) -> ScaledTotal:
-    """The sum of `w * x**power` for positive values."""
-    if power > 0:
-        return ScaledTotal().of_powers(x, power, w)
-    # 1 / x and w / x would overflow for tiny x: significands and exponents are kept apart.
-    terms, exponents = 1 / significand(x), -exponent_of(x)
-    if w.dtype == xp.bool_:
-        return ScaledTotal().of_terms(xp.where(w, terms, 0), exponents)
-    return ScaledTotal().of_terms(terms * significand(w), exponents + exponent_of(w))
+        return (DoubleFloat.of(1.0, x.dtype) / number).wide
+    return (number if power == 1 else number * number).wide
 
 
 def _logarithms(x: jax.Array) -> tuple[jax.Array, jax.Array]:
