@@ -96,8 +96,7 @@ def reduced(terms: Sequence[Term]) -> list[PyTree]:
 
 def sum_of_rows(x: DoubleFloat) -> DoubleFloat:
     """The sum of double-floats over the last axis."""
-    axis = x.ndim - 1
-    return reduced([Term(x.wide, (axis,))])[0] if adds_wide(x) else x.sum(axis)
+    return sums_of_rows([x])[0]
 
 
 def sums_of_rows(given: Sequence[DoubleFloat]) -> list[DoubleFloat]:
