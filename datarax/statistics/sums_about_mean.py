@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from datarax._typing import PyTree
-from datarax._x64 import in_x64
 from datarax._xp import BLOCK, lax, xp
 from datarax.algebra.one_pass import Fold, Term, reduced
 from datarax.numerics import limbs
@@ -331,8 +330,7 @@ _LEAST_SQUARE = 2.0**-900
 def _again(x: jax.Array | DoubleFloat) -> jax.Array | DoubleFloat:
     """The same values for a second pass: XLA would make an array of what both passes use."""
     if isinstance(x, DoubleFloat):
-        wide = in_x64(lax.optimization_barrier, x.wide, elementary=True)
-        return DoubleFloat.of_float64(wide)
+        return x.map(lambda part: lax.optimization_barrier(part))
     return lax.optimization_barrier(x)
 
 
