@@ -176,9 +176,11 @@ def plain(value: object) -> Plain:
         return [plain(item) for item in value]
     if isinstance(value, float) and value != value:
         return "nan"  # NaN does not equal itself, the string does
-    if value is None or isinstance(value, bool | int | float | str):
-        # A member of a string enumeration becomes a plain string.
-        return str(value) if isinstance(value, str) else value
+    for of in (float, str):  # also of a subclass, such as a member of a string enumeration
+        if isinstance(value, of):
+            return of(value)
+    if value is None or isinstance(value, bool | int):
+        return value
     # The `repr` of a function contains its address, which differs between processes.
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 

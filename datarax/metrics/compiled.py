@@ -180,7 +180,7 @@ def _refuse_unreduced(metric: PyTree, args: Args, kwargs: Kwargs) -> None:
             raise MetricInputError(
                 f"{type(metric).__name__}.update: {name} is unreduced over the mesh axes "
                 f"{', '.join(axes)}: each device holds a part of a sum. Add the parts up first, "
-                f"with jax.sharding.reshard({name}, jax.P())"
+                f"with jax.sharding.reshard(..., jax.P())"
             )
 
 
