@@ -21,7 +21,7 @@ from datarax._x64 import Changes, differentiable, elementary_in_x64, in_x64
 from datarax._xp import lax, on_host, xp
 from datarax.distributed.collectives import from_key, to_key, varying_axes
 from datarax.numerics import pairs
-from datarax.numerics.double_float import DoubleFloat, is_one
+from datarax.numerics.double_float import DoubleFloat, has_float64, is_one
 from datarax.numerics.scaled_double import NOTHING, ScaledDouble, add_scaled
 from datarax.numerics.scaling import power_of_two
 from datarax.numerics.sums import sum_doubles, sum_floats
@@ -182,9 +182,9 @@ def _each(hows: Hows, *arrays: Sequence[PyTree]) -> Iterator[tuple[How, list[PyT
 
 
 def _reduction(hows: Hows, axes: tuple[int, ...], *rows: jax.Array) -> Numbers:
-    # Otherwise XLA evaluates the reduction of a constant, such as weights of one, when it compiles:
-    # that takes 20 seconds for 500,000 numbers.
-    rows = lax.optimization_barrier(rows)
+    is_fused = not has_float64()
+    if not is_fused:
+        rows = lax.optimization_barrier(rows)
     with elementary_in_x64():
         operands, starts = [], []
         for how, (given,) in _each(hows, rows):
@@ -203,7 +203,11 @@ def _reduction(hows: Hows, axes: tuple[int, ...], *rows: jax.Array) -> Numbers:
             joined = (_joined(how, *both) for how, both in _each(ways, a, b))
             return tuple(chain.from_iterable(joined))
 
-        found = lax.reduce(tuple(operands), tuple(starts), join, axes)
+        # Without a barrier XLA evaluates the reduction of a constant, such as weights of one, when
+        # it compiles: that takes 20 seconds for 500,000 numbers. XLA for TPUs makes arrays of what
+        # is behind a barrier, so there it is before what the sums start from.
+        first = lax.optimization_barrier(tuple(starts)) if is_fused else tuple(starts)
+        found = lax.reduce(tuple(operands), first, join, axes)
         if is_alone:  # the count is used, so that it stays
             found = [xp.where(found[1] >= 0, found[0], xp.zeros((), found[0].dtype))]
         results: list[jax.Array] = []
