@@ -25,7 +25,8 @@ _LEAST = float(np.finfo(np.float32).tiny)
 """The least normal float32."""
 _FAINT = _LEAST * 2.0**24
 """Beside numbers below this, one that becomes 0 is more than a rounding error."""
-_TOO_LARGE = float(np.finfo(np.float32).max) + 2.0**103
+_MOST = float(np.finfo(np.float32).max)
+_TOO_LARGE = _MOST + 2.0**103
 """The least number that as a float32 is infinite: halfway to the next power of two's float."""
 
 
@@ -135,6 +136,14 @@ def _in_range_of_float32(x: np.ndarray, name: str) -> np.ndarray:
             )
         x = np.where(small, np.copysign(0.0, x), x)
     return large_as_infinite(x)
+
+
+def is_beyond_float32(*arrays: Any) -> bool:
+    """True if float64 numbers on the host, without x64, are beyond the range of float32."""
+    if x64_enabled() or not on_host(*arrays):
+        return False
+    wide = (x for x in arrays if x.dtype == _FLOAT64)
+    return any(float(np.max(np.abs(x), initial=0)) > _MOST for x in wide)
 
 
 def large_as_infinite(x: Any) -> Any:

@@ -5,9 +5,8 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
-import numpy as np
 
-from datarax._checks import as_float, numeric
+from datarax._checks import as_float, is_beyond_float32, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._x64 import elementary_in_x64, in_x64
@@ -27,8 +26,6 @@ from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import CountsInvalid
 from datarax.statistics.scaled_total import ScaledTotal, quotient, scaled_part
 from datarax.statistics.thresholds import rounded_to
-
-_MOST = float(np.finfo(np.float32).max)
 
 LossName = Literal[
     "squared",
@@ -215,14 +212,6 @@ def _with_scaled_error(p: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array
     return as_float(p), as_float(t), unit_difference(float_or_double(p), float_or_double(t))
 
 
-def _is_large(*arrays: jax.Array) -> bool:
-    """True if float64 numbers on the host are beyond the range of float32."""
-    for x in arrays:
-        if x.dtype == np.float64 and float(np.max(np.abs(x), initial=0)) > _MOST:
-            return True
-    return False
-
-
 def _reaches(x: jax.Array, threshold: float) -> jax.Array:
     """True for the values that are at least the threshold; large integers are not rounded."""
     value = float_or_double(x)
@@ -275,7 +264,7 @@ class LossTotal(CountsInvalid, kw_only=False):
         if not (row.of_rows and on_host(w)):  # there (..., 1) for rows
             counts = xp.broadcast_to(counts, p.shape)
         w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
-        fits = in_float64(p, t, w) and not (on_host(p, t) and _is_large(p, t))
+        fits = in_float64(p, t, w) and not is_beyond_float32(p, t)
         """True if no error of float32 overflows, and no square of an error."""
         if degree and not fits:
             value, scale = self._losses(_with_scaled_error, counts, p, t)

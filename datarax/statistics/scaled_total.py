@@ -308,11 +308,6 @@ class RowTotals(RowTerms, ScaledTotal):
             return self._unscaled(DoubleFloat.of_float64(x))
         return super()._plus_on_host(x, unit)
 
-    def _of_total(self, total: Total, *, in_range: bool = False) -> "RowTotals":
-        if self.num_rows is None and isinstance(total, DoubleFloat) and total.is_one:
-            return self._unscaled(total)
-        return super()._of_total(total, in_range=in_range)
-
     def _plus_float64(self, total: jax.Array) -> "RowTotals":
         if self.num_rows is None:
             return self._unscaled(DoubleFloat.of_float64(total))

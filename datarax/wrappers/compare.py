@@ -144,7 +144,7 @@ class Compare(Pairs, Resampled):
         >>> compared = Compare(Accuracy(num_classes=3), method="formula")
         >>> compared = compared.update(preds_a[:30], preds_b[:30], target[:30])
         >>> print({name: round(x, 2) for name, x in compared.results().items()})
-        {'a': 0.8, 'b': 0.93, 'difference': 0.13, 'lower': -0.02, 'p_value': 0.12, 'upper': 0.27}
+        {'a': 0.8, 'b': 0.93, 'difference': 0.13, 'lower': -0.02, 'p_value': 0.13, 'upper': 0.27}
     """
 
     method: Literal["bootstrap", "formula"]

@@ -6,7 +6,7 @@ from typing import Literal, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, choice, numeric
+from datarax._checks import as_float, choice, is_beyond_float32, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
@@ -109,7 +109,7 @@ class PowerTotal(CountsInvalid, kw_only=False):
 def _power(x: jax.Array, power: int) -> jax.Array | ScaledDouble:
     """The powers of positive values: in float64, or in units in which none overflows."""
     number = DoubleFloat.of(x)
-    if not number.is_one:
+    if not number.is_one or is_beyond_float32(x, 1 / x):
         # 1 / x would overflow for tiny x: significands and exponents are kept apart.
         if power > 0:
             return unit_product(x) ** power
