@@ -3,7 +3,8 @@
 Operations are counted in the program as traced, which is the same on any machine, and with
 `--optimized` in the program that XLA compiles for a CPU, without parameters, constants and what
 only renames values. A pass is a traced operation of an update that folds up an array of the batch's
-size: a reduction, a scan, a sort or a scatter. `--write` records the traced operations and the
+size: a reduction, a scan, a sort or a scatter. Traced programs are counted in both forms: those of
+CPUs and GPUs, and those of TPUs, without float64. `--write` records the traced operations and the
 arrays of the state in `operations.json` and the passes in `passes.json`, where `test_operations.py`
 finds them, and adds the representatives of the registry that are missing.
 """
@@ -55,6 +56,22 @@ def arguments(case: Case) -> tuple[Metric, dict[str, Any]]:
 def traced(function: Any, args: tuple[Any, ...]) -> list[str]:
     """The operations of a function, with those of its loops and branches."""
     return names(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+FORMS: dict[Platform, str] = {"cpu": "", "tpu": " on TPUs"}
+"""The platforms whose programs are counted, and what their records are named after a program."""
+
+
+def counted(traced: Mapping[Platform, Mapping[str, Any]]) -> tuple[dict[str, int], dict[str, int]]:
+    """The operations of the programs of a case, from its traces by platform; and the passes."""
+    operations = {
+        name + FORMS[form]: len(names(jaxpr))
+        for form, each in traced.items()
+        for name, jaxpr in each.items()
+    }
+    return operations, {
+        "update" + FORMS[form]: passes(each["update"]) for form, each in traced.items()
+    }
 
 
 def names(jaxpr: Any) -> list[str]:
@@ -194,22 +211,37 @@ def main() -> None:
     parser.add_argument("--optimized", action="store_true", help="count in compiled programs")
     parser.add_argument("--write", action="store_true", help="record the counts")
     options = parser.parse_args()
-    print(f"{'':40}{'update':>8}{'read':>8}{'arrays':>8}{'passes':>8}")
+    columns = ("update", "read", "passes", "on TPUs:", "read", "passes", "arrays")
+    print(f"{'':40}{''.join(f'{name:>10}' for name in columns)}")
     found, seen, gone_over = {}, {}, {}
     for case in CASES:
         if not options.cases or case.id in options.cases:
-            traced_ones = traces(case)
-            each = {name: names(jaxpr) for name, jaxpr in traced_ones.items()}
-            gone_over[case.id] = passes(traced_ones["update"])
+            traced_ones = {form: traces(case, form) for form in FORMS}
+            operations, gone_over[case.id] = counted(traced_ones)
             if options.optimized:
-                each = quietly(lambda c=case: {n: optimized(*x) for n, x in programs(c).items()})
-            seen[case.id] = what_the_engine_sees(case, chain.from_iterable(each.values()))
-            each = {name: len(found) for name, found in each.items()} | {"arrays": arrays(case)}
-            found[case.id] = each
-            counts = (*each.values(), gone_over[case.id])
-            print(f"{case.id:40}{''.join(f'{n:8}' for n in counts)}", flush=True)
-    sums = [sum(each[name] for each in found.values()) for name in ("update", "read")]
-    print(f"{f'sum of {len(found)}':40}{sums[0]:8}{sums[1]:8}")
+                optimal = quietly(lambda c=case: {n: optimized(*x) for n, x in programs(c).items()})
+                operations |= {name: len(each) for name, each in optimal.items()}
+            seen[case.id] = what_the_engine_sees(
+                case, chain.from_iterable(map(names, traced_ones["cpu"].values()))
+            )
+            found[case.id] = operations | {"arrays": arrays(case)}
+            counts = [
+                x
+                for form in FORMS.values()
+                for x in (
+                    operations["update" + form],
+                    operations["read" + form],
+                    gone_over[case.id]["update" + form],
+                )
+            ]
+            print(f"{case.id:40}{''.join(f'{n:10}' for n in (*counts, arrays(case)))}", flush=True)
+    for name in ("update", "read"):
+        ratios = sorted(each[f"{name} on TPUs"] / max(each[name], 1) for each in found.values())
+        print(
+            f"{name} on TPUs: {np.median(ratios):.2f} times the operations in the median, "
+            f"{ratios[-1]:.2f} at most; more than 2 times for {sum(r > 2 for r in ratios)} of "
+            f"{len(ratios)}"
+        )
     if options.write:
         for file, new in ((RECORDED, found), (RECORDED_PASSES, gone_over)):
             records = json.loads(file.read_text()) | new

@@ -133,9 +133,13 @@ class ScaledDouble:
 
     def root(self) -> jax.Array:
         """The square root of a number that is not negative, within an ulp."""
+        return self.sqrt().to_float()
+
+    def sqrt(self) -> "ScaledDouble":
+        """The square root as a float times a power of two, of numbers that are not negative."""
         odd = self.exponent & 1
         even = xp.sqrt(times_power_of_two(self.double.to_float(), odd))
-        return times_power_of_two(even, (self.exponent - odd) >> 1)
+        return ScaledDouble(DoubleFloat.of(even), (self.exponent - odd) >> 1)
 
 
 Scaled = tuple[jax.Array, jax.Array, jax.Array]

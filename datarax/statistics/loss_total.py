@@ -19,7 +19,12 @@ from datarax.numerics.limbs import (
     exceeds_float64,
     float_or_double,
 )
-from datarax.numerics.scaled_double import ScaledDouble, scaled_power, unit_difference
+from datarax.numerics.scaled_double import (
+    ScaledDouble,
+    scaled_power,
+    unit_difference,
+    unit_product,
+)
 from datarax.numerics.scaling import one_where_zero, times_power_of_two
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
@@ -116,29 +121,21 @@ def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
 
     Within `D + 8` units of `2**-24` (`2**-53` for float64), whatever the lengths of the rows.
     """
+    along = (x.ndim - 1,)
     if not is_one(x):
-        (x, x_length), (y, y_length) = _scaled_rows(x), _scaled_rows(y)
-        return xp.clip(xp.sum(x * y, -1) / x_length / y_length, -1, 1)
+        pairs = (x, y), (x, x), (y, y)
+        both, *squares = reduced([Term(unit_product(*pair), along) for pair in pairs])
+        cosines = (both / (squares[0] * squares[1]).sqrt()).to_float()
+        return xp.where(xp.isnan(cosines), 0, xp.clip(cosines, -1, 1))
     # In float64, in which no product of float32 over- or underflows.
     if on_host(x, y):
         both, *squares = (xp.vecdot(a, b) for a, b in ((x, y), (x, x), (y, y)))
         x_length, y_length = (one_where_zero(xp.sqrt(square)) for square in squares)
         return xp.clip(both / x_length / y_length, -1, 1)
     a, b = DoubleFloat.of(x), DoubleFloat.of(y)
-    along = (x.ndim - 1,)
     both, *squares = reduced([Term(product.wide, along) for product in (a * b, a * a, b * b)])
     x_length, y_length = (square.map(lambda x: one_where_zero(xp.sqrt(x))) for square in squares)
     return xp.clip((both / x_length / y_length).to_float(), -1, 1)
-
-
-def _scaled_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Rows scaled so that no square over- or underflows, and their lengths; 1 for zeros."""
-    largest = xp.max(xp.abs(x), -1, initial=0)
-    # Scaling by a power of two does not round. Dividing by `largest` is not safe: 1 / 3e38 may be
-    # flushed to zero.
-    factor = xp.where(largest > 2.0**40, 2.0**-80, xp.where(largest < 2.0**-40, 2.0**80, 1.0))
-    x = x * factor.astype(x.dtype)[..., None]
-    return x, one_where_zero(xp.sqrt(xp.sum(x * x, -1)))
 
 
 def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
