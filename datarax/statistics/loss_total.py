@@ -125,8 +125,11 @@ def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
     if not is_one(x):
         pairs = (x, y), (x, x), (y, y)
         both, *squares = reduced([Term(unit_product(*pair), along) for pair in pairs])
-        cosines = (both / (squares[0] * squares[1]).sqrt()).to_float()
-        return xp.where(xp.isnan(cosines), 0, xp.clip(cosines, -1, 1))
+        lengths = (squares[0] * squares[1]).sqrt()
+        safe = DoubleFloat.of(one_where_zero(lengths.double.high))
+        cosines = (both / ScaledDouble(safe, lengths.exponent)).to_float()
+        # The exponents of zeros mean nothing.
+        return xp.where(lengths.double.high > 0, xp.clip(cosines, -1, 1), 0)
     # In float64, in which no product of float32 over- or underflows.
     if on_host(x, y):
         both, *squares = (xp.vecdot(a, b) for a, b in ((x, y), (x, x), (y, y)))
