@@ -296,6 +296,13 @@ def test_exact_results():
     assert_type(DoubleFloat(jnp.float32(1), jnp.float32(0)) * 2, DoubleFloat)
 
 
+def test_programs_of_other_platforms():
+    with datarax.lowering_for("tpu"):
+        update = jax.jit(lambda metric, x: metric.update(x))
+        assert_type(metrics.Mean(), metrics.Mean)
+        assert "f64" not in str(jax.make_jaxpr(update)(metrics.Mean(), jnp.ones(3)))
+
+
 ERRORS = (
     datarax.AxisNotBoundError,
     datarax.CheckpointError,
@@ -316,6 +323,7 @@ ERRORS = (
 )
 WARNINGS = (
     datarax.InvalidValuesWarning,
+    datarax.PlatformWarning,
     datarax.PrecisionWarning,
     datarax.UndefinedMetricWarning,
     datarax.CutGroupsWarning,

@@ -97,7 +97,8 @@ def is_single(first: Any, code: Any) -> Any:
     `first` may also be the number, or the end of it that is nearer to zero.
     """
     last, size = (_CODE + _LAST).view(np.float32), xp.abs(first)
-    return (xp.abs(code) != np.asarray(last, code.dtype)) | ((size >= _TINY) & (size < _MOST))
+    tiny, most = (np.asarray(end, size.dtype) for end in (_TINY, _MOST))
+    return (xp.abs(code) != np.asarray(last, code.dtype)) | ((size >= tiny) & (size < most))
 
 
 def is_within_floats(gap: Any, size: Any) -> bool:
