@@ -28,7 +28,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help demo test test-everywhere test-long test-quick test-optimized test-oldest test-newest test-newest-quick \
   test-wheel check \
   format docs browser \
-  bench bench-host bench-peers bench-trainers bench-gpu operations mutants known-faults clean
+  bench bench-host bench-peers bench-trainers bench-gpu bench-tpu operations mutants known-faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -110,6 +110,11 @@ bench-trainers: $(VENV)/.ready ## Measure the steps of the examples of trainers,
 bench-gpu: $(VENV)/.ready ## The share of a GPU's memory bandwidth that updates reach
 	$(BIN)/python benchmarks/bandwidth.py
 
+# It compiles for a TPU, and needs none; nothing is run.
+bench-tpu: $(VENV)/.ready ## The bytes that updates read and write on a TPU, by its compiler
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .libtpu libtpu==0.0.52
+	$(BIN)/python benchmarks/tpu.py .libtpu/libtpu/libtpu.so
+
 operations: $(VENV)/.ready ## Count the operations of the programs that update and read each metric
 	$(BIN)/python -m tests.operations --optimized
 
@@ -120,7 +125,7 @@ known-faults: $(VENV)/.ready ## Put known faults in, and name the test that find
 	$(BIN)/python -m tests.known_faults
 
 clean: ## Remove what was built, the virtual environments included
-	rm -rf $(VENV) .venv-demo $(OLDEST) $(NEW) $(PEERS) $(WHEEL) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-demo $(OLDEST) $(NEW) $(PEERS) $(WHEEL) .libtpu site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
 	find datarax tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.ready: pyproject.toml constraints.txt
