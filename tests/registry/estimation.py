@@ -160,7 +160,6 @@ CASES = [
         {"confidence": 0.9},
         ulps=2,
         atol=prediction_powered_error,
-        without_float64=1024,  # its moments are of products that are rounded to float32
         state_atol=lambda w, judged, target, labelled: (
             2.0**-40 * fsum(w) ** 2 * (1 + np.abs(judged[w > 0]).max(initial=0)) ** 2
         ),
