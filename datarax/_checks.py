@@ -266,6 +266,13 @@ def warn_if_rounded(x: PyTree, name: str) -> None:
         )
 
 
+def warn_of_rounded(**given: PyTree) -> None:
+    """`warn_if_rounded` of each by its name; with x64, double-floats hold all integers."""
+    if not x64_enabled():
+        for name, x in given.items():
+            warn_if_rounded(x, name)
+
+
 def as_float(x: jax.Array) -> jax.Array:
     """`x` as floats for formulas: on the host of float64, on devices of the default dtype."""
     return x.astype(_FLOAT64 if type(x) is np.ndarray else float_dtype(x))

@@ -146,3 +146,13 @@ def test_where_a_program_would_cut_them_it_is_an_error(rng):
     due = ndcg.update(scores, target, query=narrow).results()
     given = jax.jit(lambda m, x: m.update(x, target, query=narrow))(ndcg, jnp.asarray(scores))
     assert given.results() == pytest.approx(due, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["R2Score", "PearsonCorrCoef", "Std", "Variance"])
+def test_moments_of_integers_that_float64_rounds_say_so(name):
+    x = np.int64([2**60, 2**60 + 1, 2**60 + 2])
+    metric = getattr(metrics, name)()
+    given = (x,) if name in ("Std", "Variance") else (x, x[::-1])
+    with pytest.warns(datarax.PrecisionWarning, match=r"integers beyond 2\*\*53"):
+        metric.update(*given)
+    metric.update(*(each - 2**60 for each in given))  # silent

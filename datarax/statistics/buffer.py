@@ -10,8 +10,7 @@ from datarax._checks import (
     default_float,
     numeric,
     positive_int,
-    warn_if_rounded,
-    x64_enabled,
+    warn_of_rounded,
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
@@ -235,7 +234,7 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
         Integers of 32 bits are not rounded, nor is float64 on the host.
         """
         p, t, w, invalid = pairs(preds, target, weights, (), any_range=True)
-        warn_if_pairs_are_rounded(p, t)
+        warn_of_rounded(preds=p, target=t)
         w = xp.broadcast_to(w, p.shape)
         # On an `Explicit` mesh, one of a pair may be sharded and the other not.
         parts = replicated((*_keys(p), *_keys(t), as_float(w).astype(default_float())))
@@ -252,13 +251,6 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
         """
         x, x_low, y, y_low, w = self.rows.kept.T
         return (x, x_low), (y, y_low), w
-
-
-def warn_if_pairs_are_rounded(preds: jax.Array, target: jax.Array) -> None:
-    """`warn_if_rounded` of both; with x64, their two parts hold all integers."""
-    if not x64_enabled():
-        warn_if_rounded(preds, "preds")
-        warn_if_rounded(target, "target")
 
 
 def _keys(x: jax.Array) -> Keys:

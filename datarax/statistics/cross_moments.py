@@ -5,7 +5,14 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, numeric, positive_int, x64_enabled
+from datarax._checks import (
+    as_float,
+    default_float,
+    numeric,
+    positive_int,
+    warn_of_rounded,
+    x64_enabled,
+)
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, on_host, xp
@@ -402,6 +409,7 @@ class CrossMoments(TwoVariables):
         Examples that hold a NaN or an infinity are excluded and counted.
         """
         p, t, w, invalid = pairs(preds, target, weights, self.shape)
+        warn_of_rounded(preds=p, target=t)
         w = xp.broadcast_to(w, p.shape)
         x, y, many = float_or_double(p), float_or_double(t), _have_many_digits(p, t)
         moments = self.moments.plus_two(x, y, w, many_digits=many)
@@ -452,6 +460,7 @@ class Residuals(TwoVariables):
         Examples that hold a NaN or an infinity are excluded and counted.
         """
         p, t, w, invalid = pairs(preds, target, weights, self.shape)
+        warn_of_rounded(preds=p, target=t)
         examples, y = self.examples.plus_rows(w), float_or_double(t)
         w, many = xp.broadcast_to(w, t.shape), _have_many_digits(p, t)
         x = float_or_double(p)
@@ -520,6 +529,7 @@ class FeatureMoments(CountsInvalid, kw_only=False):
         """
         given = numeric(features, "features")
         check_features(given, self.num_features)
+        warn_of_rounded(features=given)
         w, invalid = rows_weight(not_finite(as_float(given), 1), weights)
         x, w = replicated((float_or_double(given), w))
         batch = self.central.of(x, w[:, None], many_digits=has_many_digits(given))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, numeric, x64_enabled
+from datarax._checks import as_float, default_float, numeric, warn_of_rounded, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._x64 import in_x64
@@ -622,6 +622,7 @@ class Moments(CountsInvalid, kw_only=False):
         Examples that hold a NaN or an infinity are excluded, and counted in `invalid`.
         """
         given = numeric(values, "values")
+        warn_of_rounded(values=given)
         x, values = float_or_double(given), as_float(given)
         batch = x.ndim - len(self.shape)
         if batch < 0 or x.shape[batch:] != self.shape:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import large_as_infinite, numeric, refuse_ignored
+from datarax._checks import large_as_infinite, numeric, refuse_ignored, warn_of_rounded
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, on_host, vmap, xp
 from datarax.algebra.fields import state
@@ -30,7 +30,7 @@ from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums, sum_floats
 from datarax.statistics.adaptive_bins import Binned, Places, WideBins
 from datarax.statistics.batches import pairs
-from datarax.statistics.buffer import Keys, PairBuffer, warn_if_pairs_are_rounded
+from datarax.statistics.buffer import Keys, PairBuffer
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts
@@ -151,7 +151,7 @@ class JointHistogram(State):
             for x, name in ((preds, "preds"), (target, "target"))
         )
         p, t, w, invalid = pairs(p, t, weights, (), any_range=True)
-        warn_if_pairs_are_rounded(p, t)
+        warn_of_rounded(preds=p, target=t)
         x, y, w = replicated((as_double(p), as_double(t), xp.broadcast_to(w, p.shape)))
         both = stack([x.reshape(-1), y.reshape(-1)], -1)
         return self.replace(
