@@ -15,6 +15,9 @@ from datarax.numerics.double_float import DoubleFloat, is_one, where
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by, unit_difference, unit_product
 from datarax.numerics.scaling import power_of_two
 
+_MOST_COUNTED = 2**31
+"""An int32 counts a mask of fewer elements."""
+
 
 class SumsAboutMean(NamedTuple):
     """Sums over rows of powers of the distances from the mean, in float64."""
@@ -105,7 +108,7 @@ def sums_about_mean(
         )
 
     # Weights are added up in float64, and so are masks of more elements than an int32 counts.
-    weight = w if is_mask and w.size < 2**31 else DoubleFloat.of(w, np.float32).wide
+    weight = w if is_mask and w.size < _MOST_COUNTED else DoubleFloat.of(w, np.float32).wide
     return Fold([Term(weight, axes), *map(weighted, xs)], second)
 
 
@@ -154,7 +157,8 @@ def _sums_in_units(
         ]
 
     rows = scaled(variables)
-    terms = [Term(w if is_mask else unit_product(w), axes)]
+    weight = w if is_mask and w.size < _MOST_COUNTED else unit_product(w.astype(rows[0].dtype))
+    terms: list[Term] = [Term(weight, axes)]
     if is_mask:
         terms += [Term(x, axes) for x in rows]
     else:
@@ -170,7 +174,9 @@ def _sums_in_units(
         least = xp.int32(xp.finfo(dtype).minexp)
         units = [xp.clip(top - xp.int32(DIGITS), least, -least) for top in tops]
         if isinstance(total, ScaledDouble):
-            weight_unit = xp.clip(total.exponent, least, -least)
+            # Weights of 1 are in units of 1.
+            some_unit = xp.int32(0) if is_mask else total.exponent
+            weight_unit = xp.clip(xp.where(total.double.high > 0, some_unit, least), least, -least)
             weight = scaled_by(total.double, total.exponent - weight_unit)
         else:
             weight_unit = xp.where(total > 0, xp.int32(0), least)

@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 from jax import lax
 
-from datarax import MetricInputError
-from datarax.statistics import Moments
+from datarax import MetricInputError, lowering_for
+from datarax.statistics import Moments, sums_about_mean
 from tests.helpers import assert_same, draw, merge, update
 
 
@@ -163,3 +163,16 @@ def test_the_order():
     with pytest.raises(MetricInputError, match="hold no kurtosis"):
         _ = Moments(order=3).update(1.0).kurtosis
     assert np.isfinite(Moments(order=3).update(jnp.asarray([1.0, 2.0, 4.0])).skewness)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_masks_of_more_rows_than_an_int32_counts_are_added_up_as_floats(platform, rng, monkeypatch):
+    x = rng.normal(3, 1, 50).astype(np.float32)
+    want = Moments().update(x)
+    monkeypatch.setattr(sums_about_mean, "_MOST_COUNTED", 50)  # as if these were 2**31
+    with lowering_for(platform):
+        got = jax.jit(lambda m, x: m.update(x).update(x[:7]))(Moments(), x)
+    want = want.update(x[:7])
+    np.testing.assert_allclose(got.count, 57)
+    np.testing.assert_allclose(got.mean, want.mean, 1e-6)
+    np.testing.assert_allclose(got.variance(), want.variance(), 1e-6)
