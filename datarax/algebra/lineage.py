@@ -12,6 +12,10 @@ import threading
 from collections.abc import Hashable
 from typing import NamedTuple
 
+import jax
+
+from datarax._typing import Structure
+
 
 class Source:
     """An object that reads states, such as a collector."""
@@ -36,8 +40,8 @@ class _Flattened(threading.local):
 
 
 last_flattened = _Flattened()
-_reset_in_programs: set[Hashable] = set()
-"""The static parts of states that some program resets itself: its calls cannot be seen."""
+_reset_in_programs: set[Structure] = set()
+"""The structures of states that some program resets itself: its calls cannot be seen."""
 
 
 def set_mark(state: object, source: Source, name: str) -> None:
@@ -51,7 +55,7 @@ def find_mark(state: object, source: Source) -> Mark | None:
     mark: Mark | None = vars(state).get("_mark")
     if mark is None or mark.source is not source or source.is_reset_by_user:
         return None
-    return None if vars(state)["_aux"] in _reset_in_programs else mark
+    return None if jax.tree.structure(state) in _reset_in_programs else mark
 
 
 def note_reset(state: object, is_traced: bool) -> None:
@@ -60,7 +64,7 @@ def note_reset(state: object, is_traced: bool) -> None:
     if mark is not None:
         mark.source.is_reset_by_user = True
     if is_traced:
-        _reset_in_programs.add(vars(state)["_aux"])
+        _reset_in_programs.add(jax.tree.structure(state))
 
 
 def without_mark(state: object) -> None:
