@@ -359,7 +359,8 @@ def test_moments_of_two_variables_at_any_scale(rng, scale, offset, weighted):
 
 
 def test_replicas_of_a_reading_are_told_apart(rng):
-    scores, target = rng.random(50, np.float32), rng.integers(0, 2, 50)
+    # Each score in a bin of its own.
+    scores, target = rng.permutation(50).astype(np.float32) / 50, rng.integers(0, 2, 50)
     aurocs = [metrics.AUROC().update(scores[i:], target[i:]) for i in range(3)]
     both = datarax.Collection({str(i): x for i, x in enumerate(aurocs)})
     found = both.results()

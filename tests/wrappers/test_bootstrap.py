@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax import Bootstrap, Collection, Sliced, metrics
 from datarax.statistics import WeightedTotal
-from datarax.wrappers.bootstrap import poisson_counts
+from datarax.wrappers.bootstrap import poisson_counts, thresholds
 from tests.helpers import bits, make_mesh, optimized, place
 
 
@@ -46,10 +46,12 @@ def values_of(bootstrap):
 def test_the_counts_are_poisson(rng):
     keys = jnp.asarray(rng.integers(0, 2**32, 20_000, dtype=np.uint32))
     counts = np.asarray(poisson_counts(keys, 100, int(rng.integers(2**31))))
-    seen = np.bincount(counts.ravel(), minlength=9)
-    want = scipy.stats.poisson.pmf(np.arange(9), 1) * counts.size
-    want[8] += scipy.stats.poisson.sf(8, 1) * counts.size
-    assert scipy.stats.chisquare(seen, want * counts.size / want.sum()).pvalue > 1e-6
+    # A uniform variate has 2**16 values: a probability is a multiple of 2**-16.
+    want = np.diff([0, *thresholds(), 2**16]) / 2**16
+    exact = scipy.stats.poisson.pmf(np.arange(9), 1)
+    np.testing.assert_allclose(want, exact, rtol=0, atol=2 / 2**16)
+    seen = np.bincount(counts.ravel())
+    assert scipy.stats.chisquare(seen, want * counts.size).pvalue > 1e-6
     # Neither rows nor replicas go together.
     for x in (counts, counts.T):
         r = np.corrcoef(x[:, :50].astype(float).T)[np.triu_indices(50, 1)]
@@ -59,11 +61,8 @@ def test_the_counts_are_poisson(rng):
 
 def test_the_mean_of_the_counts_is_one():
     # By definition: over all 2**16 values that a uniform variate has.
-    from datarax.wrappers.bootstrap import thresholds as of_counts
-
-    thresholds = np.array(of_counts())
     uniform = np.arange(2**16)
-    assert (uniform[:, None] >= thresholds).sum() == 2**16
+    assert (uniform[:, None] >= np.array(thresholds())).sum() == 2**16
 
 
 @pytest.mark.parametrize(
