@@ -40,7 +40,7 @@ def measure(name: str, metrics: dict[str, datarax.Metric]) -> None:
     lowered.compile()
     end = time.perf_counter()
     arrays = len(jax.tree.leaves(metric))
-    equations, operations = (count(update, (metric, batch)) for count in (traced, optimized))
+    equations, operations = (len(of(update, (metric, batch))) for of in (traced, optimized))
     print(
         f"{name:16}{arrays:8}{equations:12}{operations:12}{middle - start:14.2f}"
         f"{end - middle:14.2f}",

@@ -1,11 +1,14 @@
 """Names for the types that signatures use."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NewType
 
 import jax
 import numpy as np
 
-ArrayLike = jax.Array | np.ndarray[Any, Any] | np.generic | bool | int | float
+if TYPE_CHECKING:
+    ArrayLike = jax.Array | np.ndarray[Any, Any] | np.generic | bool | int | float
+else:  # one name, as `help` spells out a union
+    ArrayLike = NewType("ArrayLike", object)
 """What `jax.numpy` takes for an array of numbers; lists of numbers are accepted too."""
 
 Array = jax.Array | np.ndarray

@@ -59,9 +59,14 @@ _NO_SYNC = (
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field, state))
+def _is_method(x: object) -> bool:
+    return callable(x) or isinstance(x, property)
+
+
 class _StateType(type):
     """Creates an instance: makes its states, runs its constructor, then freezes it."""
 
+    hidden_names: frozenset[str]
     # Else the docstring above hides this, and `help` finds no docstring that is a descriptor.
     __doc__ = vars(type)["__doc__"]
 
@@ -87,6 +92,11 @@ class _StateType(type):
                     bound_arguments(cls, args, kwargs)
                 raise
             return _seal(self)
+
+    def __dir__(cls) -> list[str]:
+        """Lists the methods and properties that `help` shows; the signature has the fields."""
+        shown = (name for name in super().__dir__() if name not in cls.hidden_names)
+        return [name for name in shown if _is_method(getattr(cls, name, None))]
 
 
 class State(Saveable, Splittable, metaclass=_StateType):
@@ -118,6 +128,8 @@ class State(Saveable, Splittable, metaclass=_StateType):
     """The fields of the class and its bases, by name."""
     _templates: ClassVar[dict[str, "State"]] = {}
     """The states that the class body and those of its bases define, by name."""
+    hidden_names: ClassVar[frozenset[str]] = frozenset()
+    """The names that `help` and the tab key leave out: they are not for users."""
     holds_arrays: ClassVar[bool] = False
     """True if arrays are children; if not, an array as an attribute is an error."""
     delegates: ClassVar[bool] = False
@@ -230,8 +242,8 @@ class State(Saveable, Splittable, metaclass=_StateType):
     def replace(self, **changes: Any) -> Self:
         """A copy with these attributes changed.
 
-        Any child may be replaced. A field may be changed if it does not affect what the state
-        holds: `metric.replace(on_invalid="raise")`.
+        Any child may be changed, and a field that does not affect what the state holds, such as
+        `on_invalid`.
 
         Raises:
             AttributeError: an attribute does not exist.
@@ -346,8 +358,8 @@ class State(Saveable, Splittable, metaclass=_StateType):
     def reset(self) -> Self:
         """An empty state of the same configuration: the identity of `merge`.
 
-        Its arrays are where those of this state are: on the host, or on the same devices with the
-        same shardings, so that a compiled step is not compiled again. This state may be donated.
+        Its arrays are where those of this state are, so that no step is compiled again. This state
+        may be donated.
         """
         traced = is_traced(self)
         note_reset(self, traced)
@@ -370,12 +382,10 @@ class State(Saveable, Splittable, metaclass=_StateType):
     def merge(self, other: Self) -> Self:
         """The state that results if one state sees the data of both.
 
-        If the two are on different devices, the merge is made on the host, and the result is where
-        this state is.
+        The result is where this state is.
 
         Raises:
-            ConfigurationMismatchError: the two differ in class, configuration or shape; names the
-                field.
+            ConfigurationMismatchError: class, configuration or shape differ; names the field.
             MetricInputError: the arrays of one alone have a leading axis, as out of `vmap`.
             NotAddressableError: the two are on devices of different processes.
         """
@@ -392,21 +402,10 @@ class State(Saveable, Splittable, metaclass=_StateType):
     def sync(self, axis_name: AxisName) -> Self:
         """Merges the states of all devices along `axis_name`; every device gets the result.
 
-        Call it inside `shard_map` or `pmap`. Every device gets the same result, bit for bit, in
-        every run, and `out_specs=P()` accepts it. The program depends on the size:
-
-        - If all copies together take up to a megabyte, one collective gathers them. Every device
-          merges them in the same order.
-        - Beyond, each device merges a part of the state for all devices, in the same order, with
-          at most one collective for each kind of merge. It sends about three times its state, on
-          any number of devices. See "What a sync costs" in the documentation.
-
-        Inside `shard_map` with the replication check on, a state is merged over the axes over which
-        it varies. One that is replicated over an axis, as `sync` itself returns it, is global
-        along that axis already, and stays as it is; if it is updated with data that vary, it still
-        counts once. In `pmap`, and with `check_vma=False`, JAX does not tell which states are
-        replicated, and the state of each device counts. There, sync only what is new, and merge
-        it with the global state: `m = m.merge(m.reset().update(x).sync(axis_name))`.
+        Call it inside `shard_map` or `pmap`. The result is the same bit for bit on every device. A
+        state that is replicated along the axis counts once; but in `pmap`, and with
+        `check_vma=False`, JAX does not tell which are. There, sync only what is new:
+        `m = m.merge(m.reset().update(x).sync(axis_name))`.
 
         Raises:
             AxisNotBoundError: `axis_name` is not bound here.
@@ -418,12 +417,9 @@ class State(Saveable, Splittable, metaclass=_StateType):
     def varying(self, axis_name: AxisName) -> Self:
         """The same state, marked as varying over the devices along `axis_name`.
 
-        Call it inside `shard_map`, before a replicated state becomes the carry of a `lax.scan` or
-        `lax.while_loop`: an update makes such a state varying, but the type of a carry must not
-        change. What the state holds already still counts once: it stays on one device.
-
-        Name the axes over which the data differ. Over any other axis the devices fold the same
-        data, which should count once.
+        Call it inside `shard_map`, before a replicated state becomes the carry of a `lax.scan`,
+        whose type an update must not change. What the state holds still counts once. Name the axes
+        over which the data differ.
 
         Raises:
             AxisNotBoundError: `axis_name` is not bound here.

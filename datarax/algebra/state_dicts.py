@@ -59,22 +59,18 @@ class Saveable:
     def load_state_dict(self, state_dict: SavedState, *, partial: bool = False) -> Self:
         """A copy of this state that holds the arrays of `state_dict`.
 
-        The arrays are where those of this state are: on the host, or on the same devices with the
-        same shardings. On several processes that share the devices, all must call it. The names
-        that `from_outputs` gives to outputs stay those of this state.
+        The arrays are where those of this state are, and outputs have the names of this state. All
+        processes that share its devices must call it.
 
         Args:
             state_dict: what `state_dict()` of an equal state gave.
-            partial: whether the members of a `Collection` may differ from those that were saved.
-                Members that both have are loaded, those that only this state has start empty, and
-                others are left out.
+            partial: whether a `Collection` may have other members than were saved: those that it
+                alone has start empty, and others are left out.
 
         Raises:
             ConfigurationMismatchError: `state_dict` has another format, class, configuration,
-                shape or dtype; names the field. Or, with `partial`, no member of a collection is
-                in both. This state stays unchanged.
-            NotAddressableError: the state is on devices of several processes, which pass different
-                arrays.
+                shape or dtype, or no member in common; names the field.
+            NotAddressableError: processes that share the devices pass different arrays.
         """
         where = type(self).__name__
         _check_is_saved(state_dict, where)

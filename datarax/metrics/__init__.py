@@ -241,3 +241,6 @@ if not TYPE_CHECKING:  # a checker would take any name
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}{_suggestion(name, globals())}"
         )
+
+
+del TYPE_CHECKING  # no name of the catalogue

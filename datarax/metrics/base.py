@@ -48,9 +48,9 @@ from datarax.numerics.scaled_double import ScaledDouble
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _FOR_USERS = {
-    *("update", "compute", "results", "merge", "sync", "reset", "replace", "varying"),
+    *("update", "compute", "results", "merge", "sync", "reset", "replace"),
     *("state_dict", "load_state_dict", "from_outputs", "on_invalid", "invalid_count"),
-    *("higher_is_better", "tasks", "needs_scores", "short_name"),
+    *("higher_is_better", "tasks"),
 }
 
 
@@ -85,12 +85,10 @@ class Metric(State):
     """
 
     on_invalid: OnInvalid = "propagate"
-    """The policy for data that could not be used: NaN, infinities, labels out of range or
-    negative weights. "propagate" makes the result NaN, unless it is an integer. "exclude" leaves
-    such data out. "raise" raises `InvalidValuesError` when the result is read outside `jit`. Such
-    data is always counted, and reading the result outside `jit` warns. The policy applies when the
-    result is read: `metric.replace(on_invalid="exclude")` reads the same state in the other way.
-    Metrics whose results are counts have the default "exclude".
+    """The policy for data that could not be used, which is counted, and said at reading:
+    "propagate" makes a result that is no integer NaN, "exclude" leaves such data out, and "raise"
+    raises `InvalidValuesError` outside `jit`. It applies at reading, so
+    `metric.replace(on_invalid="exclude")` reads the same state in the other way.
     """
     outputs: Outputs = field(default=(), init=False)
     """Pairs of an argument of `update` and the output of a step for it: see `from_outputs`."""
@@ -137,6 +135,7 @@ class Metric(State):
 
     def __init_subclass__(cls, **kwargs: bool) -> None:
         super().__init_subclass__(**kwargs)
+        cls.hidden_names = frozenset(type.__dir__(Metric)) - _FOR_USERS
         if "compute" in vars(cls):
             cls.compute = _read_under_policy(cls.compute)
         if "update" in vars(cls) and "terms_by_row" not in vars(cls):
@@ -171,20 +170,17 @@ class Metric(State):
     def results(self, *, as_json: bool = False, **given: float) -> Any:
         """The value on the host, as Python numbers and NumPy arrays; waits until it is computed.
 
-        Counts and sums are exact. If some data could not be used, there is a warning
-        (`InvalidValuesWarning`), and a dict of results gets the count as "<name>/invalid". If the
-        value is only known between bounds that are far apart, there is a `PrecisionWarning`.
+        Counts and sums are exact. It warns of data that could not be used, which a dict of results
+        counts as "<name>/invalid", and of a value whose bounds are far apart.
 
         Args:
-            as_json: whether to return only what `json.dumps` takes: lists instead of arrays, dicts
-                instead of named tuples.
-            **given: what is known only now, and some metrics divide by: `elapsed=` seconds,
-                `steps=`. Each goes to the metrics that read it, such as `Sum(per="elapsed")`.
+            as_json: whether to return only what `json.dumps` takes.
+            **given: what is known only now: `elapsed=` seconds, `steps=`. Each goes to the metrics
+                that read it, such as `Sum(per="elapsed")`.
 
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
-            MetricInputError: a metric reads an argument that is not given; or no metric reads one
-                that is given, or it is not a number of at least 0.
+            MetricInputError: an argument is missing, is read by no metric, or is negative.
             MetricTypeError: it is called while a function is traced, as within `jit`.
         """
         name = type(self).__name__
@@ -211,8 +207,8 @@ class Metric(State):
 
     def __dir__(self) -> list[str]:
         """Lists what a user of the metric needs, and what its class adds; not what wrappers use."""
-        for_wrappers = {name for name in dir(Metric) if name[0] != "_"} - _FOR_USERS
-        return [name for name in super().__dir__() if name not in for_wrappers]
+        hidden = {name for name in self.hidden_names if name[0] != "_"}
+        return [name for name in super().__dir__() if name not in hidden]
 
     @outside_mesh
     @requiring_arrays
@@ -223,15 +219,12 @@ class Metric(State):
     def from_outputs(self, **outputs: str | None) -> Self:
         """A copy that takes arguments of `update` from outputs of other names.
 
-        For a metric in a `Collection`, whose `update` gets the outputs of a step by name.
-        `Mean().from_outputs(values="loss")` takes the argument `values` from the output "loss".
-        `None` leaves an optional argument out: `Mean().from_outputs(values="loss", weights=None)`
-        does not take the weights that the other metrics share.
+        For a member of a `Collection`: `Mean().from_outputs(values="loss", weights=None)` takes
+        `values` from the output "loss", and no weights.
 
         Raises:
             UnknownMetricError: `update` has no argument of that name.
-            MetricInputError: the name of an output is not a string, or a required argument is left
-                out.
+            MetricInputError: a name is not a string, or a required argument is left out.
         """
         required = dict(arguments(self))
         for argument, output in outputs.items():

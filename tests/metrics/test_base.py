@@ -1,6 +1,7 @@
 """`Metric`: one's own in a few lines, the lifecycle, and what becomes of invalid values."""
 
 import json
+import pydoc
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,6 +111,28 @@ def test_dir_lists_what_a_user_needs():
     names = {name for name in dir(Snr()) if name[0] != "_"}
     assert {"update", "compute", "results", "merge", "sync", "reset", "replace", "scale"} <= names
     assert names.isdisjoint({"calls", "apply", "reading", "with_parts", "combine"})
+    assert len([name for name in dir(Mean()) if name[0] != "_"]) <= 25
+
+
+def test_help_shows_what_a_user_needs():
+    class Own(Mean):
+        """A mean."""
+
+        def rounded(self) -> float:
+            """The value, rounded."""
+            return round(float(self.compute()))
+
+    text = pydoc.plain(pydoc.render_doc(Own))
+    for name in ("update", "compute", "results", "merge", "reset", "sync", "rounded", "on_invalid"):
+        assert f" {name}(" in text or f"{name}: " in text
+    assert "jaxlib._jax.Array | " not in text  # a union that is not spelt out: `ArrayLike`
+    assert "ArrayLike" in text
+    # Of what is no method, the signature and the arguments say enough.
+    for name in ("apply", "as_ratio", "wrapped_update", "__getstate__", "flat =", "fields ="):
+        assert f"|  {name}" not in text
+    assert text.count("\n") <= 175
+    # Whoever writes a metric sees all of it.
+    assert "|  as_ratio(" in pydoc.plain(pydoc.render_doc(datarax.Metric))
 
 
 def test_configuration_of_ones_own_is_checked():

@@ -369,17 +369,17 @@ class RankCorrelation(RegressionMetric):
     def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
         return fisher_ends(value, margin)
 
-    def loses_order(self) -> jax.Array:
+    def _loses_order(self) -> jax.Array:
         """True if several numbers are kept as one, as they are beyond the range of float32."""
         *both, _ = self.statistic.columns
         return xp.any(xp.stack([xp.sum(~is_single(*keys), dtype=xp.int32) > 1 for keys in both]))
 
     def undefined_parts(self) -> Undefined | None:
         if isinstance(self.statistic, PairBuffer):
-            return Undefined(self.loses_order(), _LOST_ORDER)
+            return Undefined(self._loses_order(), _LOST_ORDER)
         return None
 
-    def columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Dense ranks of predictions and targets, and weights scaled by a power of two.
 
         The result does not depend on the scale, and no product of weights overflows or underflows.
@@ -410,12 +410,10 @@ class SpearmanCorrCoef(RankCorrelation):
     """
 
     bits: int | None = None
-    """If given, pairs are counted in a table of `2**bits` bins of both values, and no examples are
-    kept; see `JointHistogram`. 10 bits take 13 MB. For a million pairs of normal numbers the bounds
-    are 0.014 apart if the numbers are unrelated, and 0.002 at a correlation of 0.99; one more bit
-    takes four times the memory and halves that distance. The value is exact if there are few
-    distinct values, such as small integers. The bounds are wide if values differ much in size,
-    because these share bins."""
+    """If given, pairs are counted in a table of `2**bits` bins of both values, of 13 MB for 10
+    bits, and no examples are kept. Of a million pairs of normal numbers the bounds are 0.014 apart
+    if the numbers are unrelated, and 0.002 at a correlation of 0.99; one more bit halves that. The
+    value is exact if there are few distinct values. Values of very different sizes share bins."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -440,7 +438,7 @@ class SpearmanCorrCoef(RankCorrelation):
             if on_host(lower, upper):
                 rounded = self.statistic.bins.is_within_floats() & (upper - lower > 0.01)
             return value, Bounds(lower, upper, rounded=rounded)
-        is_open = (self.statistic.overflow > 0) | self.loses_order()
+        is_open = (self.statistic.overflow > 0) | self._loses_order()
         return value, Bounds(xp.where(is_open, -1, value), xp.where(is_open, 1, value))
 
     def compute(self) -> PyTree:
@@ -450,7 +448,7 @@ class SpearmanCorrCoef(RankCorrelation):
         return super().squared_weights() if self.bits is None else None
 
     def sampling_variance(self, squares: SquaredTotal) -> jax.Array:
-        preds, target, w = self.columns()
+        preds, target, w = self._columns()
         total = xp.sum(w)
         u, v = (mean_ranks(x, w) / total for x in (preds, target))
         share = w / total
@@ -479,7 +477,7 @@ class SpearmanCorrCoef(RankCorrelation):
 
     @computed_once
     def _of_pairs(self) -> jax.Array:
-        preds, target, w = self.columns()
+        preds, target, w = self._columns()
         # Spearman's rho is Pearson's correlation of the mean ranks.
         ranks = vmap(mean_ranks, (0, None))(xp.stack((preds, target)), w)
         moments = TwoMoments(crossed=True).of_two(ranks[0], ranks[1], w)
@@ -517,7 +515,7 @@ class KendallTau(RankCorrelation):
     @computed_once
     def _sums(self) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[DoubleFloat, ...]]:
         """The weights, the sums of `order_agreement`, and their weighted sums."""
-        preds, target, w = self.columns()
+        preds, target, w = self._columns()
         by_row = order_agreement(preds, target, w, self.statistic.filled)
         return w, by_row, tuple(sum_floats(w * x, (0,)) for x in by_row)
 
