@@ -9,7 +9,7 @@ import numpy as np
 
 from datarax.testing.rows import Rows
 
-NUDGES = 4
+NUDGES = 12
 """The number of calls with rows that differ by roundings."""
 SINGLE = float(np.finfo(np.float32).eps)
 """The epsilon of float32, in which JAX computes and most totals are kept."""
@@ -81,7 +81,7 @@ def measure_rounding(
             most = max(most, 4 * eps)
     relative = max(2 * math.sqrt(n) * SINGLE, epsilon(first))
     # Where nothing cancels, the nudges change a number by at most half of that.
-    response = np.where(response > relative * np.abs(value), response, 0.0)
+    response = np.where(2 * response > relative * np.abs(value), response, 0.0)
     explained = 4 * np.maximum(spread, response)
     return Rounding(np.minimum(explained, most * scale), relative)
 
