@@ -95,7 +95,7 @@ class LeafState(State):
         return []
 
     def by_row(self, rows: int) -> RowTerms | None:
-        """What takes the place of the empty state in an update that keeps so many rows apart.
+        """The terms that an update of so many rows adds to in place of the empty state.
 
         None if its terms are not those of single rows. Of a state that has such terms, `combine`
         also merges stacked states, whose arrays have a leading axis.

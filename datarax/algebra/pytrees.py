@@ -64,7 +64,7 @@ class _Flat(NamedTuple):
     """The static part of a flat state."""
 
     aux: _Aux
-    """That of the state if it were not flat."""
+    """The static part of the same state without `flat`."""
     children: Structure
     """The structure of its children."""
 

@@ -171,7 +171,7 @@ class Target(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """What terms ask for: sums, maxima, bounds or totals of rows, for each stacked state.
+    """Arrays of rows, and how they are reduced for each stacked state: sum, max, bound or total.
 
     The reply is a list. For each of `rows` it holds an array of the same dtype, or a double-float,
     with a leading axis of states and without that of rows. A state without rows has the sum 0, and
@@ -200,7 +200,7 @@ Merging = Generator[Packed, list[Any], Leaf]
 
 
 class RowTerms:
-    """What takes the place of a leaf state in an update that keeps the rows of a batch apart.
+    """The terms of single rows, in an update that keeps the rows of a batch apart.
 
     Most are a leaf state with a last axis of rows, whose update sums nothing over them. Without any
     term, its arrays are of shape ().

@@ -150,7 +150,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
     """True if each term that an update adds is of one row of its arguments, and the terms are in
     the order of the rows. Then one update gives the terms of all rows: see `row_merge.RowTerms`."""
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(folding)
-    """What wraps the `update` that a subclass defines."""
+    """The decorator of each `update` that a subclass defines."""
 
     # Set for each subclass: its own `update`, wrapped, and the signature of its constructor.
     update: ClassVar[Callable[..., Any]]

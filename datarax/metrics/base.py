@@ -388,7 +388,7 @@ class Metric(State):
     """The method of `sampling_variance`; "woodruff": there is `sampling_ends` in its place."""
 
     def squared_weights(self) -> "Metric | None":
-        """What adds up the squared weights that `sampling_variance` needs, without data.
+        """The statistic of squared weights that `sampling_variance` needs, without data.
 
         Its `update` takes the arguments of the metric. None if there is no `sampling_variance`.
         """
@@ -407,7 +407,7 @@ class Metric(State):
         raise TypeError(f"{type(self).__name__} does not define sampling_variance()")
 
     def paired_sample(self) -> "Metric | None":
-        """What keeps a sample of the rows of two models, for `paired_variance`, without data.
+        """The sample of the rows of two models that `paired_variance` needs, without data.
 
         Its `update` takes the arguments of the metric, `preds_b` of the second model, and `index`.
         """

@@ -135,7 +135,8 @@ class _Program:
             if not metric.delegates:
                 _refuse_two_meshes(metric, args, kwargs)
             return self.update(metric, *args, **kwargs)  # each metric where its own arrays are
-        # Shapes and dtypes were checked when the program was traced. Nothing waits for the result.
+        # Shapes and dtypes were checked when the program was traced. The checks of values wait for
+        # the arguments, not for the result.
         if update_context.get().checks == "none":
             return result
         # Checks name their arguments by place. The last place is that of an argument not given.

@@ -257,7 +257,7 @@ def _terms(updated: PyTree, empty: PyTree, target: Target) -> Terms:
 
 
 def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> Terms:
-    """As `_terms`, by an update for each row, of one row."""
+    """The same as `_terms`, by one update for each row."""
     before = _in_rows(empty, 1)
     before = counted_once(before, axes_of((call, target)))
     terms = vmap(lambda call: _terms(before.apply(call), empty, target))(

@@ -17,7 +17,7 @@ _SEVERAL = 2
 
 
 class ExampleCount(LeafState):
-    """True if there are no examples, one, or several: some formulas need two.
+    """Counts examples as none, one or several, because some formulas need two.
 
     Weights count as repetitions, so one row of a weight above 1 is several examples. A row of any
     smaller weight is one example: the total of normalised weights does not tell how many rows there

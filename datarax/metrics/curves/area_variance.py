@@ -86,7 +86,7 @@ class SampledScores(Metric):
 
 
 def squared_weights_of(scores: Scores) -> SquaredWeights:
-    """What adds up the squared weights of the positives and of the negatives of each class."""
+    """The sums of the squared weights of the positives and of the negatives of each class."""
     # Only the targets matter; of logits, any score is one.
     counts = ClassCounts(
         num_classes=scores.num_classes,
