@@ -107,13 +107,15 @@ bench-host: $(PEERS)/.ready ## Measure calls outside jit beside torchmetrics, fo
 bench-trainers: $(VENV)/.ready ## Measure the steps of the examples of trainers, for docs/trainers.md
 	$(BIN)/python benchmarks/trainers.py --write docs/trainers.md
 
-bench-gpu: $(VENV)/.ready ## The share of a GPU's memory bandwidth that updates reach
+bench-gpu: $(VENV)/.ready ## On a GPU: the share of its memory bandwidth that updates reach; each beside one by hand
 	$(BIN)/python benchmarks/bandwidth.py
+	$(BIN)/python benchmarks/by_hand.py --device
 
-# It compiles for a TPU, and needs none; nothing is run.
-bench-tpu: $(VENV)/.ready ## The bytes that updates read and write on a TPU, by its compiler
+# It compiles for a TPU, and needs none. Where there is one, updates are timed, too.
+bench-tpu: $(VENV)/.ready ## The bytes that updates read and write on a TPU, by its compiler; each beside one by hand
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .libtpu libtpu==0.0.52
 	$(BIN)/python benchmarks/tpu.py .libtpu/libtpu/libtpu.so
+	$(BIN)/python benchmarks/by_hand.py --device
 
 operations: $(VENV)/.ready ## Count the operations of the programs that update and read each metric
 	$(BIN)/python -m tests.operations --optimized

@@ -6,7 +6,8 @@ a donated state; the times are the least of many calls, in turns. The ratio is t
 
 `python benchmarks/by_hand.py` prints all rows for a million values and for 10,240, and
 `... Mean F1` only some. `--values` takes other numbers of values, and
-`--write docs/performance.md` puts the table there.
+`--write docs/performance.md` puts the table there. `--device` measures the GPU or the TPU of this
+machine, as `make bench-gpu` and `make bench-tpu` do.
 """
 
 import argparse
@@ -17,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ["JAX_PLATFORMS"] = os.environ.get("JAX_PLATFORMS", "cpu")
+if "--device" not in sys.argv:
+    os.environ["JAX_PLATFORMS"] = os.environ.get("JAX_PLATFORMS", "cpu")
 sys.path.append(str(Path(__file__).parent.parent))
 
 import jax
@@ -379,7 +381,19 @@ def main() -> None:
     parser.add_argument(
         "--write", type=Path, metavar="PAGE", help="a page with marks for the table"
     )
+    parser.add_argument("--device", action="store_true", help="measure the accelerator")
     options = parser.parse_args()
+    if options.device:
+        device = jax.devices()[0]
+        if device.platform == "cpu":
+            print("No GPU and no TPU is at hand: no update was timed beside one by hand.")
+            return
+        print(f"{device.device_kind}, jax {jax.__version__}")
+        print(
+            "Look at the ratios of the greatest batch. A pass over it costs as much as all that the "
+            "program by hand does: at 2 or more, find out which passes are made, with "
+            "`python -m tests.operations` and a profile."
+        )
     load = os.getloadavg()[0]
     table = table_of(options.names, list(options.values), options.calls)
     said = f"The load of the machine was {load:.1f} before, and {os.getloadavg()[0]:.1f} after."
