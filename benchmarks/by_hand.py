@@ -390,9 +390,9 @@ def main() -> None:
             return
         print(f"{device.device_kind}, jax {jax.__version__}")
         print(
-            "Look at the ratios of the greatest batch. A pass over it costs as much as all that the "
-            "program by hand does: at 2 or more, find out which passes are made, with "
-            "`python -m tests.operations` and a profile."
+            "Look at the ratios of the greatest batch. A pass over it costs as much as all that\n"
+            "the program by hand does: at 2 or more, find out which passes are made, by a profile\n"
+            "and by `python -m tests.operations`."
         )
     load = os.getloadavg()[0]
     table = table_of(options.names, list(options.values), options.calls)
