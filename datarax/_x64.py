@@ -5,9 +5,9 @@ traced, when x64 is off again. Then its rules round their float64 constants to f
 a function that runs with 64-bit types has a rule of its own, which enables them again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import lru_cache, partial, wraps
 from typing import TypeVar
 
 import jax
@@ -48,6 +48,23 @@ def in_x64(function: Callable[..., R], *arrays: PyTree, elementary: bool = False
         return function(*structure.unflatten(leaves))
 
     return differentiable(_enabling(flat), partial(_changes_in_x64, flat), *leaves)
+
+
+def made_once(function: Callable[..., R]) -> Callable[..., R]:
+    """Wraps a function that makes what is never changed: made once for each argument.
+
+    The arguments are by position, and hashable. With x64, what is made has other dtypes.
+    """
+
+    @lru_cache(maxsize=4096)
+    def made(x64: bool, *args: Hashable) -> R:
+        return function(*args)
+
+    @wraps(function)
+    def find(*args: Hashable) -> R:
+        return made(x64_enabled(), *args)
+
+    return find
 
 
 def elementary_in_x64(*values: PyTree) -> AbstractContextManager[object]:

@@ -77,8 +77,21 @@ def _is_on_host(x: object) -> bool:
 
 
 def all_finite(x: Host | jax.Array) -> bool:
-    """True if an array on the host holds no NaN and no infinity."""
+    """True if it is known that an array holds no NaN and no infinity: only of NumPy arrays."""
+    if type(x) not in _HOST and not _is_on_host(x):
+        return False
     return bool(np.logical_and.reduce(np.isfinite(x), None))  # faster than `all` of NumPy
+
+
+def none_true(*masks: Host | jax.Array) -> bool:
+    """True if it is known that all elements of masks, or numbers, are False: only of NumPy arrays.
+
+    So a formula leaves out what nothing needs. Of arrays in a program, nobody knows.
+    """
+    for mask in masks:
+        if (type(mask) not in _HOST and not _is_on_host(mask)) or np.count_nonzero(mask):
+            return False
+    return True
 
 
 BLOCK = 2**15

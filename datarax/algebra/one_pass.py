@@ -23,6 +23,7 @@ from datarax.distributed.collectives import from_key, to_key, varying_axes
 from datarax.numerics import pairs
 from datarax.numerics.double_float import DoubleFloat, has_float64, is_one
 from datarax.numerics.scaled_double import NOTHING, ScaledDouble, add_scaled
+from datarax.numerics.scaled_sums import products, sum_on_host
 from datarax.numerics.scaling import power_of_two
 from datarax.numerics.sums import sum_doubles, sum_floats
 
@@ -56,6 +57,30 @@ class Fold(NamedTuple):
     terms: list[Term]
     finish: Callable[..., PyTree]
     """Takes the reduction of each term, and returns the state."""
+
+
+def fold_of_products(
+    terms: tuple[tuple[jax.Array | ScaledDouble, jax.Array | None], ...],
+    axes: tuple[int, ...],
+    finish: Callable[..., PyTree],
+) -> Fold | PyTree:
+    """The fold of the sums of `w * x` over axes, or on the host its result: see `scaled_sums`.
+
+    Args:
+        terms: numbers `x`, which may be infinite; where `w` is zero, anything. And weights `w`:
+            booleans or floats, which broadcast against `x`; `None` for one.
+        axes: the axes to reduce, in order, and not negative.
+        finish: as that of a `Fold`.
+    """
+    if on_host(*sum(terms, ())) and not x64_enabled():
+        found: list[PyTree] = []
+        for x, w in terms:
+            if isinstance(x, ScaledDouble):
+                break
+            found.append(sum_on_host(x, w, axes))
+        else:
+            return finish(*found)
+    return Fold([Term(products(*term), axes) for term in terms], finish)
 
 
 def in_one_pass(*given: PyTree) -> list[PyTree]:

@@ -11,7 +11,7 @@ from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import in_update
-from datarax._xp import as_in_program, at, is_traced, lax, on_host, vmap, xp
+from datarax._xp import as_in_program, at, is_traced, lax, none_true, on_host, vmap, xp
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import leaf_states, map_leaf_states
 from datarax.algebra.replication import axes_of, counted_once
@@ -397,7 +397,7 @@ def without_rows(call: Call, mask: jax.Array) -> Call:
     Raises:
         MetricInputError: there may be such rows, and the update takes no weights.
     """
-    if on_host(mask) and not np.count_nonzero(mask):
+    if none_true(mask):
         return call
     if "weights" in call.takes:
         return reweighted(call, ~mask)

@@ -398,7 +398,7 @@ def split(wide: PyTree) -> pairs.Pair:
     """The two parts of float64 numbers; on devices, where x64 is enabled."""
     high = wide.astype(np.float32)
     low = (wide - high.astype(np.float64)).astype(np.float32)
-    if on_host(low) and all_finite(low):  # mostly; `where` takes longer
+    if all_finite(low):  # mostly; `where` takes longer
         return high, low
     return high, xp.where(xp.isfinite(high), low, np.float32(0))
 

@@ -165,7 +165,7 @@ def difference_in_unit(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array
     """`x - y` in units of `2**unit`: 0, or 1 where a difference in the batch would overflow."""
     e = difference(x, y)
     is_float = any(xp.issubdtype(each.dtype, xp.floating) for each in (x, y))
-    if not is_float or (on_host(e) and all_finite(e)):
+    if not is_float or all_finite(e):
         return e, xp.int32(0)
     a, b = (as_double(each).to_float() for each in (x, y))
     is_far = xp.any(xp.isinf(e) & xp.isfinite(a) & xp.isfinite(b))

@@ -24,7 +24,7 @@ from datarax._checks import (
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
-from datarax._xp import all_finite, lax, on_host, xp
+from datarax._xp import all_finite, lax, none_true, on_host, xp
 from datarax.numerics.limbs import difference, is_wide
 from datarax.statistics.class_rows import ClassRows
 from datarax.statistics.invalid_counts import (
@@ -269,7 +269,7 @@ def not_distribution(rows: ClassRows, given: jax.Array) -> Invalid:
     total, least, greatest = rows.total, rows.least, rows.greatest
     bad = (least < 0) | (greatest > 1) | (xp.abs(total - 1) > tolerance)
     unusable = not_finite(total)  # a sum is not finite if a term is not
-    if on_host(bad) and not bad.any():
+    if none_true(bad):
         return unusable
     # The value to report: one that is no probability, or the sum.
     value = xp.where(least < 0, least, xp.where(greatest > 1, greatest, total))

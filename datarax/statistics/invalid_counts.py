@@ -10,7 +10,7 @@ import numpy as np
 
 from datarax._checks import as_float, float_dtype, is_integer
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import all_finite, lax, on_host, xp
+from datarax._xp import all_finite, lax, none_true, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
 from datarax.algebra.row_merge import RowTerms
@@ -69,7 +69,7 @@ class Invalid:
     @property
     def is_empty(self) -> bool:
         """True if it is known that no row is invalid, nor evidence."""
-        return not self.codes or (on_host(self.code) and not np.count_nonzero(self.code))
+        return not self.codes or none_true(self.code)
 
     def __getitem__(self, index: int | slice | tuple | jax.Array | np.ndarray) -> "Invalid":
         return jax.tree.map(lambda x: x[index], self)
@@ -112,7 +112,7 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = (), *others: jax.Arra
 
     A row extends along `axes`.
     """
-    found = [y for y in (x, *others) if not (is_integer(y) or (on_host(y) and all_finite(y)))]
+    found = [y for y in (x, *others) if not (is_integer(y) or all_finite(y))]
     if not found:
         return _none(x, axes)
     # Of magnitudes as integers, in the order of floats, NaN is above infinity. A comparison of
@@ -136,7 +136,7 @@ def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
 
     -inf is a legal logit, of a class that is ruled out; but not of all classes of a row.
     """
-    if is_integer(x) or (on_host(x) and all_finite(x)):
+    if is_integer(x) or all_finite(x):
         return _none(x, axes)
     if axes == ():
         return Invalid(_logit_code(x), codes=(_INFINITE, _NAN))
@@ -185,7 +185,7 @@ def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
 
 def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
     """The rows in the mask `bad`, which hold `value`."""
-    if on_host(bad) and not np.count_nonzero(bad):
+    if none_true(bad):
         return _none(bad, ())
     if value is not None:
         value = xp.where(bad, value.astype(xp.float32), -xp.inf)
@@ -207,7 +207,7 @@ def evidence_of(kind: ScoreKind, scores: PyTree, given: jax.Array) -> Invalid:
 def no_weights(w: jax.Array) -> Invalid:
     """The rows whose weights, floats, are NaN, infinite or negative."""
     bad = ~((w >= 0) & (w < xp.inf))
-    if on_host(bad) and not np.count_nonzero(bad):
+    if none_true(bad):
         return _none(bad, ())
     return Invalid(bad.astype(xp.int32) * _NO_WEIGHT, codes=(_NO_WEIGHT,))
 

@@ -25,11 +25,12 @@ from datarax.numerics.scaled_double import (
     unit_difference,
     unit_product,
 )
+from datarax.numerics.scaled_sums import scaled_part
 from datarax.numerics.scaling import one_where_zero, times_power_of_two
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import CountsInvalid
-from datarax.statistics.scaled_total import ScaledTotal, quotient, scaled_part
+from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.thresholds import rounded_to
 
 LossName = Literal[

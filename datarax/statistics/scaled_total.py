@@ -1,44 +1,39 @@
 """`ScaledTotal`: a sum of floats whose products and whose value may leave the range of a float."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import jax
 import numpy as np
 
-from datarax._checks import default_float, is_integer, x64_enabled
-from datarax._typing import Array, PyTree
-from datarax._x64 import elementary_in_x64
-from datarax._xp import all_finite, on_host, xp
+from datarax._checks import default_float, is_integer
+from datarax._typing import PyTree
+from datarax._x64 import made_once
+from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.one_pass import Fold, Rows, Term, reduced
+from datarax.algebra.one_pass import Fold, Term, fold_of_products, in_one_pass, reduced
 from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import filled, zeros
-from datarax.numerics import limbs
-from datarax.numerics.double_float import DoubleFloat, split, stack, where
+from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.exact import Exact, exact
-from datarax.numerics.scaled_double import (
-    NOTHING,
-    ScaledDouble,
-    scaled_by,
-    scaled_power,
-    unit_product,
+from datarax.numerics.scaled_double import NOTHING, ScaledDouble, scaled_by, scaled_power
+from datarax.numerics.scaled_sums import (
+    Total,
+    float64_total,
+    in_own_unit,
+    plus,
+    plus_total,
+    plus_totals,
+    products,
+    scaled_part,
+    stacked_totals,
 )
-from datarax.numerics.scaling import (
-    exponent_of,
-    power_of_two,
-    real_power,
-    times_power_of_two,
-)
+from datarax.numerics.scaling import exponent_of, real_power, times_power_of_two
 from datarax.statistics.moments import Parts, as_double
 
 T = TypeVar("T", bound="ScaledTotal")
-Total = ScaledDouble | DoubleFloat | jax.Array
-"""A sum: in a unit of its own, a double-float, or a count."""
-INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
-_MOST_COUNTED = 2**31  # a mask of fewer elements is added up as int32
 _FAR = 100  # an exponent up to which floats are far from overflow and underflow
 
 
@@ -86,61 +81,28 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             x: numbers, which may be infinite; where `w` is zero, anything.
             w: booleans or floats, which broadcast against `x`; `None` for one.
         """
-        if on_host(x, w) and not x64_enabled():
-            total = _host_sum(x, w, len(self.shape))
-            if not all_finite(total) and x.dtype == np.float64:
-                return self.emptied()._plus_on_host(*_scaled_host_sum(x, w, len(self.shape)))
-            return self.emptied()._plus_on_host(total)
         axes = tuple(range(x.ndim - len(self.shape)))
         w = None if w is None else xp.broadcast_to(w, x.shape)
-        (total,) = reduced([Term(_products(x, w), axes)])
-        return self._of_total(total, in_range=is_integer(x) and (w is None or w.dtype == np.bool_))
+        in_range = is_integer(x) and (w is None or w.dtype == np.bool_)
+        of_total = partial(self._of_total, in_range=in_range)
+        return in_one_pass(fold_of_products(((x, w),), axes, of_total))[0]
 
     def plus(self, *terms: tuple[jax.Array | ScaledDouble, jax.Array | None]) -> Fold | Self:
         """This stack of sums, with the sum of `w * x` of the i-th term added to the i-th sum.
 
         Equal to `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
         """
-        shape = self.shape[1:]
-        are_arrays = not any(isinstance(x, ScaledDouble) for x, _ in terms)
-        if are_arrays and not x64_enabled() and on_host(*sum(terms, self.parts), self.exponent):
-            total = np.array([_host_sum(*term, len(shape)) for term in terms])
-            if all_finite(total):  # mostly
-                return self._plus_on_host(total)
-            found = [_scaled_host_sum(*term, len(shape)) for term in terms]
-            return self._plus_on_host(*map(np.array, zip(*found, strict=True)))
-        axes = tuple(range(terms[0][0].ndim - len(shape)))
-        return Fold([Term(_products(*term), axes) for term in terms], self._plus_totals)
+        axes = tuple(range(terms[0][0].ndim - len(self.shape) + 1))
+        return fold_of_products(terms, axes, self._plus_totals)
 
     def _of_total(self, total: Total, *, in_range: bool = False) -> Self:
         """One sum. `in_range`: it is known to be a float, though it may be given in float64."""
-        number = _number(total)
-        if in_range and isinstance(number, DoubleFloat):
-            return self._holding(*_unscaled(number))
-        return self._holding(*_scaled(number))
+        return self._holding(*in_own_unit(total, in_range=in_range))
 
     def _plus_totals(self, *totals: Total) -> Self:
         """These sums with others added."""
-        numbers = list(map(_number, totals))
-        wide = [x.wide for x in numbers if isinstance(x, DoubleFloat) and x.is_one]
-        if len(wide) == len(numbers):
-            with elementary_in_x64():
-                return self._plus_float64(xp.stack(wide))
-        parts, exponents = zip(*map(_scaled, numbers), strict=True)
-        exponents = [xp.broadcast_to(x, p.shape) for p, x in zip(parts, exponents, strict=True)]
-        return self.combine(self._holding(stack(parts), xp.stack(exponents)))
-
-    def _plus_float64(self, total: jax.Array) -> Self:
-        parts = self.scaled
-        with elementary_in_x64():
-            usable, exponent = _exponent_of_float64(total)
-            own = xp.asarray(self.exponent)
-            top = xp.maximum(own, exponent)
-            # The power underflows to zero where a sum is negligible.
-            total = parts.wide * power_of_two(own - top, np.float64) + total * power_of_two(
-                xp.where(usable, -top, xp.int32(0)), np.float64
-            )
-            return self.with_parts({"parts": split(total), "exponent": top})
+        parts, exponent = plus_totals(self.parts, self.exponent, totals)
+        return self.with_parts({"parts": parts, "exponent": exponent})
 
     def of_powers(self, x: jax.Array, power: float, w: jax.Array) -> Self:
         """The sum of `w * x**power` for `x >= 0` and any power of at least 1."""
@@ -150,7 +112,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
         """The sum of `w * part * 2**exponents`; where `w` is zero, `part` may be anything."""
         axes = tuple(range(part.ndim - len(self.shape)))
-        (total,) = reduced([Term(_products(scaled_part(part, exponents), w), axes)])
+        (total,) = reduced([Term(products(scaled_part(part, exponents), w), axes)])
         return self._of_total(total)
 
     def root(self, power: float) -> jax.Array:
@@ -165,8 +127,8 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         part = part * xp.exp2(rest.to_float() / xp.asarray(power, sums.dtype))
         return times_power_of_two(part, xp.where(sums > 0, whole, 0).astype(xp.int32))
 
-    def _holding(self, total: DoubleFloat, exponent: jax.Array) -> Self:
-        return self.with_parts({"parts": total, "exponent": exponent})
+    def _holding(self, parts: Parts | DoubleFloat, exponent: jax.Array) -> Self:
+        return self.with_parts({"parts": parts, "exponent": exponent})
 
     def stored(self) -> Self:
         """The same sum with its double-float as two arrays, as a state holds it."""
@@ -185,7 +147,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def one(self) -> "ScaledTotal":
         """An empty sum, of the shape of one of several sums that are stacked."""
-        return _empty_total(self.shape[1:], x64_enabled())
+        return _empty_total(self.shape[1:])
 
     @property
     def scaled(self) -> DoubleFloat:
@@ -213,34 +175,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return exact(self.double)
 
     def combine(self, other: "ScaledTotal") -> Self:
-        if on_host(self.parts, self.exponent, other.parts, other.exponent) and not x64_enabled():
-            high, low = other.parts
-            x = np.add(high, low, dtype=np.float64)
-            return self._plus_on_host(x, other.exponent)
-        a, b = xp.asarray(self.exponent), xp.asarray(other.exponent)
-        # The power underflows to zero where the lower sum is negligible.
-        x, y = (
-            scaled_by(each.scaled, xp.minimum(e, 0)) for each, e in ((self, a - b), (other, b - a))
-        )
-        return self._holding(x + y, xp.maximum(a, b)).stored()
-
-    def _plus_on_host(self, x: Array, unit: Array | None = None) -> Self:
-        """The sum with `x * 2**unit` added, in NumPy."""
-        high, low = self.parts
-        # Two float32 are exactly one float64. Both summands are scaled to the greater exponent,
-        # where what underflows is negligible.
-        own = np.add(high, low, dtype=np.float64)
-        part, exponent = np.frexp(x)
-        if unit is not None:
-            exponent = exponent + unit
-        if np.count_nonzero(part) < part.size:
-            # A zero has the least exponent: it must not change the unit of the other summand.
-            exponent = np.where(part == 0, np.int32(NOTHING), exponent)
-        if not all_finite(part):
-            exponent = np.where(np.isfinite(part), exponent, np.int32(INFINITE))
-        top = np.maximum(self.exponent, exponent)
-        total: Any = np.ldexp(own, self.exponent - top) + np.ldexp(part, exponent - top)
-        return self.with_parts({"parts": split(total), "exponent": top})
+        return self._holding(*plus(self.parts, self.exponent, other.parts, other.exponent))
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         # In units of the power of the sum itself, so that it does not underflow however often it is
@@ -258,13 +193,11 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         ).stored()
 
     def by_row(self, rows: int) -> "RowTotals":
-        return _empty_total((*self.shape, rows), x64_enabled(), RowTotals)
+        return _empty_total((*self.shape, rows), RowTotals)
 
     def plus_unscaled(self, total: DoubleFloat) -> Self:
         """The sum with double-floats added that are one array of float64."""
-        if total.is_on_host and on_host(self):
-            return self._plus_on_host(total.wide)
-        return self._plus_float64(total.wide)
+        return self._holding(*plus_total(self.parts, self.exponent, total))
 
     def canonical(self) -> Self:
         # The sum itself, if it is far from overflow; else its significand and its exponent.
@@ -298,24 +231,26 @@ class RowTotals(RowTerms, ScaledTotal):
         return super().plus(*((moved(x), None if w is None else moved(w)) for x, w in terms))
 
     def one(self) -> "RowTotals":
-        return _empty_total(self.shape[1:], x64_enabled(), RowTotals)
+        return _empty_total(self.shape[1:], RowTotals)
 
     def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
         return super().of_scaled(*map(rows_last, (part, exponents, w)))
 
-    def _plus_on_host(self, x: Any, unit: Array | None = None) -> "RowTotals":
-        if unit is None and self.num_rows is None:
-            return self._unscaled(DoubleFloat.of_float64(x))
-        return super()._plus_on_host(x, unit)
+    def _of_total(self, total: Total, *, in_range: bool = False) -> "RowTotals":
+        wide = float64_total(total) if self.num_rows is None else None
+        return super()._of_total(total, in_range=in_range) if wide is None else self._unscaled(wide)
 
-    def _plus_float64(self, total: jax.Array) -> "RowTotals":
-        if self.num_rows is None:
-            return self._unscaled(DoubleFloat.of_float64(total))
-        return super()._plus_float64(total)
+    def _plus_totals(self, *totals: Total) -> "RowTotals":
+        if self.num_rows is not None:
+            return super()._plus_totals(*totals)
+        total = stacked_totals(totals)
+        if isinstance(total, DoubleFloat):
+            return self._unscaled(total)
+        return self._holding(*plus_total(self.parts, self.exponent, total))
 
     def _unscaled(self, total: DoubleFloat) -> "UnscaledTotals":
         unit = filled((), "int32", 0)
-        empty = _empty_total(self.shape, x64_enabled(), UnscaledTotals)
+        empty = _empty_total(self.shape, UnscaledTotals)
         return empty.with_parts({"parts": total, "exponent": unit})
 
     def added_to(self, stacked: ScaledTotal, target: Target) -> Merging:
@@ -344,101 +279,11 @@ class UnscaledTotals(RowTotals):
         return stacked.plus_unscaled(total)
 
 
-def _host_sum(x: Any, w: Array | None, axes: int) -> np.ndarray:
-    """The sum of `w * x` over all but the last `axes` axes, in NumPy.
-
-    The products of float32 numbers, and any sum of them, are in the range of float64.
-    """
-    if w is not None:
-        if np.count_nonzero(w) < w.size:
-            x = np.where(w, x, 0)
-        x = x if w.dtype == np.bool_ else np.multiply(x, w, dtype=np.float64)
-    if x.dtype == np.bool_ and not axes:
-        return np.float64(np.count_nonzero(x))  # type: ignore[return-value]
-    over = tuple(range(x.ndim - axes))
-    return np.add.reduce(x, over, np.float64) if over else x.astype(np.float64)
-
-
-def _scaled_host_sum(x: Any, w: Array | None, axes: int) -> tuple[np.ndarray, np.ndarray]:
-    """`_host_sum` and the exponent of its unit, in which no sum of float64 overflows."""
-    exponent = 0
-    if x.dtype == np.float64:
-        greatest = np.max(np.abs(x), initial=0, where=np.isfinite(x))
-        exponent = int(np.frexp(greatest)[1])
-        x = np.ldexp(x, -exponent)
-    total = _host_sum(x, w, axes)
-    return total, np.full(np.shape(total), exponent, np.int32)
-
-
-def _products(x: Any, w: Any) -> Rows:
-    """The products `w * x` without rounding; 0 where `w` is zero. Or a mask.
-
-    In float64, which has the range of the products of float32 numbers, or in units of their own.
-    The numbers may be in float64 already.
-    """
-    is_mask = w is None or w.dtype == np.bool_
-    if isinstance(x, ScaledDouble):
-        x = x if w is None else x.where(w.astype(xp.bool_))
-    elif x.dtype == np.bool_ and is_mask and x.size < _MOST_COUNTED:
-        return x if w is None else x & w
-    else:
-        x = limbs.as_double(x)
-        if w is not None:
-            some = w.astype(xp.bool_)
-            x = x.map(lambda part: xp.where(some, part, xp.zeros((), part.dtype)))
-    if isinstance(x, DoubleFloat) and not x.is_one:
-        return unit_product(x, None if is_mask else w)
-    if w is None or is_mask:
-        return x
-    if isinstance(x, DoubleFloat) or x.double.is_one:
-        return x * w
-    return x * unit_product(w)
-
-
-def _number(total: Total) -> ScaledDouble | DoubleFloat:
-    return total if isinstance(total, ScaledDouble | DoubleFloat) else limbs.as_double(total)
-
-
-def _scaled(total: ScaledDouble | DoubleFloat) -> tuple[DoubleFloat, jax.Array]:
-    """A sum in units of a power of two, in which it is a float, and the exponent of the unit."""
-    number, unit = (total.double, total.exponent) if isinstance(total, ScaledDouble) else (total, 0)
-    if number.is_one:
-        with elementary_in_x64(number.wide):
-            usable, exponent = _exponent_of_float64(number.wide)
-            power = power_of_two(xp.where(usable, -exponent, xp.int32(0)), np.float64)
-            return DoubleFloat.of_float64(number.wide * power), exponent + unit
-    if not isinstance(total, ScaledDouble):
-        return _unscaled(number)
-    # An infinite sum is above all others, so that it is never scaled to NaN.
-    return number, xp.where(xp.isfinite(number.high), unit, xp.int32(INFINITE))
-
-
-def _unscaled(total: DoubleFloat) -> tuple[DoubleFloat, jax.Array]:
-    # A sum of nothing but zeros must not change the unit of a sum that it is added to.
-    return total, xp.where(total.high == 0, xp.int32(NOTHING), xp.int32(0))
-
-
-def _exponent_of_float64(total: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Where sums in float64 have an exponent of their own, and those of all."""
-    usable = xp.isfinite(total) & (total != 0)
-    special = xp.where(total == 0, xp.int32(NOTHING), xp.int32(INFINITE))
-    return usable, xp.where(usable, exponent_of(total), special)
-
-
-def scaled_part(part: jax.Array, exponents: jax.Array) -> ScaledDouble:
-    """`part * 2**exponents`, with parts in float64, or of about 1."""
-    number = DoubleFloat.of(part)
-    if number.is_one:
-        return ScaledDouble(number, xp.where(part != 0, exponents, xp.int32(NOTHING)))
-    number = unit_product(part)
-    return ScaledDouble(number.double, number.exponent + exponents)
-
-
 def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
     """Several sums of one shape as one, along a new leading axis; they are merged at once."""
     parts = stack([total.scaled for total in totals])
     exponent = xp.stack([xp.broadcast_to(x.exponent, x.scaled.shape) for x in totals])
-    return _empty_total((len(totals), *totals[0].shape), x64_enabled())._holding(parts, exponent)
+    return _empty_total((len(totals), *totals[0].shape))._holding(parts, exponent)
 
 
 def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:
@@ -461,7 +306,7 @@ def quotient(a: ScaledTotal, b: ScaledTotal) -> jax.Array:
     return (a.number / b.number).to_float()
 
 
-@lru_cache(maxsize=4096)
-def _empty_total(shape: tuple[int, ...], x64: bool, cls: type[T] = ScaledTotal) -> T:
-    """`ScaledTotal(shape)`, or that of a subclass, made once: with x64 it has another dtype."""
+@made_once
+def _empty_total(shape: tuple[int, ...], cls: type[T] = ScaledTotal) -> T:
+    """`ScaledTotal(shape)`, or that of a subclass."""
     return cls(shape)

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import jax
-import numpy as np
 
 from datarax._checks import is_integer
 from datarax._typing import PyTree
-from datarax._xp import on_host, xp
+from datarax._xp import none_true, xp
 
 ScoreKind = Literal["", "probabilities", "distributions", "softmax", "sigmoid", "losses"]
 """The kinds of scores: probabilities that are compared with a threshold, or with those of
@@ -61,7 +60,7 @@ def _distribution(rows: PyTree, given: jax.Array) -> jax.Array:
     if rows.size < 2:
         return xp.zeros(rows.scores.shape[:-1], xp.int32)
     is_like = rows.least >= 0
-    if on_host(is_like) and not np.count_nonzero(is_like):
+    if none_true(is_like):
         return xp.ones(is_like.shape, xp.int32)  # as of most logits, whose sum is not needed
     is_like &= xp.abs(rows.total - 1) <= max(FLOAT32_EPS**0.5, 4 * eps_of(given))
     return xp.where(is_like, xp.int32(2), xp.int32(1))

@@ -15,12 +15,13 @@ from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble, unit_product
+from datarax.numerics.scaled_sums import scaled_part
 from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.extremes import Extremes
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
-from datarax.statistics.scaled_total import ScaledTotal, scaled_part
+from datarax.statistics.scaled_total import ScaledTotal
 
 
 class PowerTotal(CountsInvalid, kw_only=False):

@@ -26,10 +26,12 @@ from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat, has_float64
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import Limbs, add_limbs, limbs_from_double, sum_integers, sum_limbs
+from datarax.numerics.scaled_double import NOTHING
+from datarax.numerics.scaled_sums import INFINITE
 from datarax.numerics.scaling import exponent_of, nan_where, power_of_two, times_power_of_two
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.scaled_total import INFINITE, NOTHING, ScaledTotal, sums_of_sums
+from datarax.statistics.scaled_total import ScaledTotal, sums_of_sums
 
 
 def sums_of_squares(arrays: Sequence[jax.Array]) -> tuple[DoubleFloat, jax.Array, jax.Array]:
