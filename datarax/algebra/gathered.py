@@ -21,6 +21,8 @@ _CALLS = {
 }
 _MARKS = {"pvary", "pcast"}
 """The primitives that only change the type of an array."""
+_INNER = {"BatchTracer": "val", "JVPTracer": "primal", "LinearizeTracer": "primal"}
+"""The tracers of `vmap` and of derivatives, with the attribute that holds the array within."""
 
 
 def gathered_axes(tree: PyTree, names: Iterable[str]) -> frozenset[str]:
@@ -49,6 +51,9 @@ def _held(tree: PyTree, axis: str, known: dict[int, int] | None = None) -> int:
             found = max(found, known[id(x)])
             continue
         seen.add(id(x))
+        if inner := _INNER.get(type(x).__name__):
+            coming.append(getattr(x, inner))
+            continue
         # Of the tracers of JAX, those of a program that is being traced have it.
         equation: PyTree = getattr(x, "parent", None)
         inputs: PyTree = getattr(equation, "in_tracers", None)

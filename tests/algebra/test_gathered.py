@@ -189,3 +189,41 @@ def test_many_layers_with_gathered_weights_are_looked_at_once(rng):
     rows, shards = (place(x, mesh, P("data")) for x in (np.ones(16, np.float32), np.zeros(16)))
     mapped = over_shards(evaluate, mesh, (P("data"), P("data")), P())
     assert mapped(rows, shards).results() == 16
+
+
+def test_members_of_several_shapes_and_updates_within_vmap_and_grad_count_once(rng):
+    """Where an array is a tracer of `vmap`, or of derivatives, what is within it was gathered."""
+    names, shapes = ("a", "b", "c"), ((16,), (16, 2), (16,))
+    first, second = (
+        {
+            name: rng.random(shape).astype(np.float32)
+            for name, shape in zip(names, shapes, strict=True)
+        }
+        for _ in range(2)
+    )
+    # Two shapes in one stack: each batch is folded into an empty state, within `vmap`.
+    metrics = datarax.Collection({name: Sum().from_outputs(values=name) for name in names})
+
+    def evaluate(rows, metrics):
+        return metrics.update(**jax.tree.map(gathered, rows)).sync("data")
+
+    got = run(evaluate, second, run(evaluate, first, metrics)).results()
+    assert_equal(got, metrics.update(**first).update(**second).results())
+
+    def of_columns(x):
+        return jax.vmap(Sum().update, in_axes=1)(gathered(x)).sync("data")
+
+    got = jax.device_get(run(of_columns, second["b"]))
+    for i, column in enumerate(second["b"].T):
+        one = jax.tree.map(lambda x, i=i: x[i], got)
+        assert_equal(one.results(), Sum().update(column).results())
+
+    def loss(scale, rows, metrics):
+        rows = jax.tree.map(lambda x: gathered(x) * scale, rows)
+        return jnp.sum(rows["a"]), metrics.update(**rows).sync("data")
+
+    def in_a_loss(rows, metrics):
+        _, metrics = jax.value_and_grad(loss, has_aux=True)(jnp.float32(1), rows, metrics)[0]
+        return metrics
+
+    assert_equal(run(in_a_loss, first, metrics).results(), metrics.update(**first).results())
