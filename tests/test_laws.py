@@ -300,8 +300,11 @@ def test_no_example_and_one(name, rng):
 
 
 def halved(batch: Arrays, dtype: str) -> Arrays:
+    most = float(jnp.finfo(jnp.dtype(str(dtype))).max)
     return {
-        key: np.asarray(jnp.asarray(x, dtype)) if x.dtype == np.float32 else x
+        key: np.asarray(jnp.asarray(np.where(np.isfinite(x), np.clip(x, -most, most), x), dtype))
+        if x.dtype == np.float32
+        else x
         for key, x in batch.items()
     }
 

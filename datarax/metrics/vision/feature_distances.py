@@ -157,7 +157,8 @@ class FID(TwoSets):
     their covariances, with N - 1: the distance of two normal distributions. 0 for equal sets. The
     estimate is too high for few images, by about 1 / N: compare at one N. Co-moments are kept as
     double-floats and the decompositions are in float64, where the devices have it, so fewer images
-    than features are no problem. Fewer than two images in a set give NaN.
+    than features are no problem. `compute` inside `jit` on a TPU has decompositions of float32: the
+    value may be off by 1e-4 of the traces. Fewer than two images in a set give NaN.
 
     With the features of the Inception network of the original, it is that number: networks and
     resizing differ between libraries by more than models do. M. Heusel and others (2017),
