@@ -6,11 +6,13 @@ import jax
 import numpy as np
 
 from datarax._xp import lax, xp
-from datarax.numerics.boxes import PairSizes, intersection_over_union, product, ratio
+from datarax.numerics.boxes import areas, box_sizes, ratio
 from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.limbs import as_double
 
 IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
 """The least IoU of a match."""
+_THRESHOLDS = DoubleFloat.of_float64(np.array(IOU_THRESHOLDS)[None, :, None])  # type: ignore[arg-type]
 AREAS: dict[str, tuple[float, float]] = {
     "all": (0.0, 1e10),
     "small": (0.0, 32.0**2),
@@ -55,12 +57,17 @@ class DetectionMatches(NamedTuple):
 
 def area_of(boxes: jax.Array) -> DoubleFloat:
     """The areas of boxes (..., 4)."""
-    return product(PairSizes.of(boxes, boxes).first) * 16
+    corners = as_double(xp.moveaxis(boxes, -1, 0)) * 0.25  # so that no difference overflows
+    sizes = corners[2:] - corners[:2]
+    return sizes[0] * sizes[1] * 16
 
 
 def in_areas(area: DoubleFloat) -> jax.Array:
     """True if each area is in each of `AREAS`: (..., A)."""
-    return xp.stack([(area >= low) & (area <= high) for low, high in AREAS.values()], -1)
+    limits = np.array(list(AREAS.values()), area.dtype).reshape(*[1] * area.ndim, -1, 2)
+    low, high = (DoubleFloat.of(limits[..., i]) for i in (0, 1))
+    area = area[..., None]
+    return (area >= low) & (area <= high)
 
 
 def match(found: Found, truth: Truth) -> DetectionMatches:
@@ -77,33 +84,31 @@ def match(found: Found, truth: Truth) -> DetectionMatches:
 
     overlap = _overlap(found.boxes, truth.boxes, truth.crowd)
     same = (found.labels[:, None] == truth.labels[None, :]) & valid[:, None]
-    # How many of the thresholds each overlap reaches.
-    reached = sum((overlap >= t).astype(xp.int32) for t in IOU_THRESHOLDS)
+    reached = (overlap[:, None, :] >= _THRESHOLDS) & same[:, None, :]  # (D, T, G)
     order = _ranks(overlap)
     counts = truth.in_area.T & ~truth.crowd[None, :]  # (A, G)
     size = truth.labels.size
-    levels = xp.arange(len(IOU_THRESHOLDS), dtype=xp.int32)[None, :, None]
 
     def step(free: jax.Array, detection: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
         reached, order = detection
         # The key of a box: higher is better, and boxes that count come before all others.
         key = xp.where(counts, order[None, :] + size, order[None, :])[:, None, :]
-        key = xp.where(free & (reached[None, None, :] > levels), key, 0)
+        key = xp.where(free & reached[None], key, 0)
         best = xp.max(key, -1, initial=0)
         taken = (key == best[..., None]) & (key > 0)
         return free & (~taken | truth.crowd[None, None, :]), best
 
     free = xp.broadcast_to(truth.valid, (len(AREAS), len(IOU_THRESHOLDS), size))
-    best = lax.scan(step, free, (xp.where(same, reached, 0), order))[1]
+    best = lax.scan(step, free, (reached, order))[1]
     outside = ~in_areas(area_of(found.boxes))[..., None]
     return DetectionMatches(rank, best > size, xp.where(best > 0, best <= size, outside))
 
 
 def _overlap(found: jax.Array, truth: jax.Array, crowd: jax.Array) -> DoubleFloat:
     """The IoU of all pairs, (D, G); of a crowd, the part of the detection that lies in it."""
-    sizes = PairSizes.of(found[:, None], truth[None]).scaled(by_axis=True)
-    inside = ratio(product(sizes.common), product(sizes.first))
-    return where(crowd[None, :], inside, intersection_over_union(sizes))
+    area = areas(box_sizes(found[:, None], truth[None]))
+    inside, common = area[0], area[2]
+    return ratio(common, where(crowd[None, :], inside, inside + area[1] - common))
 
 
 def _ranks(x: DoubleFloat) -> jax.Array:

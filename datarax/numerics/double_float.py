@@ -193,6 +193,8 @@ class DoubleFloat:
 
     def __mul__(self, other: "Operand") -> "DoubleFloat":
         """The product, within 5 units; a product with a power of two is exact."""
+        if isinstance(other, int | float) and not self.is_one and _is_power_of_two(other):
+            return self.map(lambda part: part * part.dtype.type(other))
         if isinstance(other, jax.Array) and not (self.is_one or is_one(other)):
             return DoubleFloat(*pairs.scale((self.high, self.low), other))
         return self._made(self._with(other, operator.mul, pairs.multiply))
@@ -206,6 +208,12 @@ class DoubleFloat:
     def __truediv__(self, other: "Operand") -> "DoubleFloat":
         """The quotient, within 10 units, its `high` within 0.51 ulp; NaN where the divisor is 0."""
         return self._made(self._with(other, _quotient, pairs.divide))
+
+    def over(self, divisor: "DoubleFloat") -> "DoubleFloat":
+        """The quotient by double-floats that are not 0."""
+        if self.is_one and divisor.is_one:
+            return self._made(in_x64(operator.truediv, self._number, divisor._number))
+        return DoubleFloat(*pairs.quotient((self.high, self.low), (divisor.high, divisor.low)))
 
     def __rtruediv__(self, other: "Operand") -> "DoubleFloat":
         return self._operand(other) / self
@@ -225,9 +233,13 @@ class DoubleFloat:
     # Comparisons are exact.
 
     def __lt__(self, other: "Operand") -> jax.Array:
+        if type(other) is int and other == 0 and not self.is_one:
+            return self.high < 0  # its sign is that of the number
         return self._with(other, operator.lt, pairs.less)
 
     def __gt__(self, other: "Operand") -> jax.Array:
+        if type(other) is int and other == 0 and not self.is_one:
+            return self.high > 0
         return self._operand(other) < self
 
     def __le__(self, other: "Operand") -> jax.Array:
@@ -403,6 +415,10 @@ def split(wide: PyTree) -> pairs.Pair:
     return high, xp.where(xp.isfinite(high), low, np.float32(0))
 
 
+def _is_power_of_two(x: float) -> bool:
+    return abs(math.frexp(x)[0]) == 0.5
+
+
 def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
     if on_host(a, b) and np.count_nonzero(b) == b.size:
         return a / b
@@ -429,6 +445,20 @@ def stack(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
 def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
     """`jnp.concatenate` of double-floats."""
     return _together(lambda *x: xp.concatenate(x, axis), *doubles)
+
+
+def rounded(linear: Callable[..., jax.Array], *doubles: DoubleFloat) -> jax.Array:
+    """A linear function of double-floats as a float; it uses nothing else that is an array.
+
+    Of a sum or a difference it is within an ulp, and costs three operations where numbers are
+    pairs.
+    """
+    if all(x.is_one for x in doubles) and not _needs_parts([x._number for x in doubles]):
+        return DoubleFloat._made(
+            in_x64(linear, *(x._number for x in doubles), elementary=True)
+        ).to_float()
+    high, low = (linear(*parts) for parts in zip(*doubles, strict=True))
+    return high + low
 
 
 def _needs_parts(beside: PyTree) -> bool:

@@ -120,10 +120,7 @@ def as_double(x: jax.Array) -> DoubleFloat:
 
 def float_or_double(x: jax.Array) -> jax.Array | DoubleFloat:
     """Numbers in the default float dtype; as double-floats if they are integers it may round."""
-    if on_host(x) and not is_wide(x):
-        return as_float(x)
-    double = as_double(x)
-    return double if is_wide(x) else double.to_float()
+    return as_double(x) if is_wide(x) else as_float(x)
 
 
 def float_parts(x: jax.Array) -> tuple[jax.Array, ...]:

@@ -11,44 +11,50 @@ Pair = tuple[jax.Array, jax.Array]
 def add(a: Pair, b: Pair) -> Pair:
     """The sum, within 2 units of `|a| + |b|`."""
     s, e = two_sum(a[0], b[0])
-    high, low = fast_two_sum(s, e + (a[1] + b[1]))
-    # Errors of infinite sums are NaN.
-    fine = xp.isfinite(s)
-    return xp.where(fine, high, s), xp.where(fine, low, xp.zeros((), low.dtype))
+    return _corrected(s, e + (a[1] + b[1]))
 
 
 def subtract(a: Pair, b: Pair) -> Pair:
     """The difference, within 2 units of `|a| + |b|`."""
-    return add(a, (-b[0], -b[1]))
+    s, e = two_difference(a[0], b[0])
+    return _corrected(s, e + (a[1] - b[1]))
 
 
 def multiply(a: Pair, b: Pair) -> Pair:
     """The product, within 5 units; a product with a power of two is exact."""
-    p, e = two_product(a[0], b[0])
-    # Of an infinite number, a product with the low part of the other, 0, is NaN.
-    rest = e + (a[0] * b[1] + a[1] * b[0])
-    return _renormalized(p, xp.where(xp.isfinite(rest), rest, xp.zeros((), rest.dtype)))
+    return _corrected(*product(a, b))
+
+
+def product(a: Pair, b: Pair) -> Pair:
+    """As `multiply`, of numbers far from overflow: the low part may be up to 3 ulp of the high.
+
+    It can be added up, and be multiplied again.
+    """
+    p, e = _exact_product(a[0], b[0])
+    return p, e + (a[0] * b[1] + a[1] * b[0])
 
 
 def scale(a: Pair, b: jax.Array) -> Pair:
     """The product of pairs and floats, within 3 units."""
-    p, e = two_product(a[0], b)
-    return _renormalized(p, e + a[1] * b)
+    p, e = _exact_product(a[0], b)
+    return _corrected(p, e + a[1] * b)
 
 
 def divide(a: Pair, b: Pair) -> Pair:
     """The quotient, within 10 units, its upper part within 0.51 ulp; NaN where `b` is 0."""
     # Divide by 1 where the divisor is zero, and set NaN at the end.
     some = b[0] != 0
-    divisor = xp.where(some, b[0], xp.ones_like(b[0]))
-    q = a[0] / divisor
+    high, low = quotient(a, (xp.where(some, b[0], xp.ones_like(b[0])), b[1]))
+    # NaN made by JAX would raise under `jax_debug_nans`.
+    return xp.where(some, high, np.asarray(np.nan, high.dtype)), low
+
+
+def quotient(a: Pair, b: Pair) -> Pair:
+    """As `divide`, by numbers that are not 0."""
+    q = a[0] / b[0]
     # The quotient of the high parts, and the rest of the division, which corrects it.
-    p, e = two_product(q, divisor)
-    rest = (((a[0] - p) - e) + (a[1] - q * b[1])) / divisor
-    fine = xp.isfinite(q + rest)
-    high, low = _renormalized(q, xp.where(fine, rest, xp.zeros((), q.dtype)))
-    nan = np.asarray(np.nan, q.dtype)  # made by JAX, it would raise under `jax_debug_nans`
-    return xp.where(some, high, nan), xp.where(some, low, nan)
+    p, e = _exact_product(q, b[0])
+    return _corrected(q, (((a[0] - p) - e) + (a[1] - q * b[1])) / b[0])
 
 
 # Comparisons are exact. They hold for the limbs of integers too: the high part decides, and where
@@ -77,16 +83,24 @@ def two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     return s, (a - (s - v)) + (b - v)
 
 
+def two_difference(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`a - b` rounded, and its rounding error, as `two_sum` of `a` and `-b`."""
+    s = a - b
+    v = s - a
+    return s, (a - (s - v)) - (b + v)
+
+
 def fast_two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`a + b` rounded, and its rounding error, where `|a| >= |b|` or `a` is zero."""
     s = a + b
     return s, b - (s - a)
 
 
-def _renormalized(a: jax.Array, b: jax.Array) -> Pair:
-    """`a + b`, where `b` is not greater than an ulp or two of `a`."""
-    s, e = fast_two_sum(a, b)
-    return s, xp.where(xp.isfinite(s), e, xp.zeros((), e.dtype))
+def _corrected(a: jax.Array, b: jax.Array) -> Pair:
+    """`a + b`, where `b` is at most a few ulp of `a`, or its errors are NaN: then `a` alone."""
+    high, low = fast_two_sum(a, b)
+    fine = xp.isfinite(high)
+    return xp.where(fine, high, a), xp.where(fine, low, xp.zeros((), low.dtype))
 
 
 def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -94,12 +108,17 @@ def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     T. J. Dekker (1971), https://doi.org/10.1007/BF01397083. It does not need a fused multiply-add.
     """
-    p = a * b
-    ah, al = _split(a)
-    bh, bl = _split(b)
-    e = ((ah * bh - p) + ah * bl + al * bh) + al * bl
+    p, e = _exact_product(a, b)
     # It is not finite if the product is not.
     return p, xp.where(xp.isfinite(e), e, xp.zeros((), e.dtype))
+
+
+def _exact_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`two_product`, whose error is NaN if the product is not finite."""
+    p = a * b
+    ah, al = _split(a)
+    bh, bl = (ah, al) if b is a else _split(b)
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
 def _split(a: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -78,13 +78,17 @@ class ScaledDouble:
         return self.double.high > zero
 
     def __abs__(self) -> "ScaledDouble":
-        sign = xp.where(self.double.high < 0, -1, 1).astype(self.double.dtype)
-        return ScaledDouble(self.double.times_power(sign), self.exponent)
+        is_negative = self.double < 0
+        return ScaledDouble(self.double.map(lambda x: xp.where(is_negative, -x, x)), self.exponent)
 
     def __pow__(self, power: int) -> "ScaledDouble":
         """A positive power of double-floats that are normalised."""
         number = self.normalized() if power > 2 else self
-        return reduce(operator.mul, [number] * power)
+        double = number.double
+        if double.is_one:
+            return ScaledDouble(reduce(operator.mul, [double] * power), number.exponent * power)
+        parts = reduce(pairs.product, [(double.high, double.low)] * power)
+        return ScaledDouble(DoubleFloat(*parts), number.exponent * power)
 
     @property
     def ndim(self) -> int:
@@ -109,9 +113,8 @@ class ScaledDouble:
 
     def normalized(self) -> "ScaledDouble":
         """The same number in the unit of its own power of two, so that it adds to any other."""
-        power = exponent_of(self.double.high)
-        double = self.double.map(lambda x: times_power_of_two(x, -power))
-        return ScaledDouble(double, self.exponent + power)
+        _, unit, power = _in_own_unit(self.double.high)
+        return ScaledDouble(self.double.times_power(power), self.exponent + unit)
 
     def sum(self, axes: tuple[int, ...]) -> "ScaledDouble":
         """The sum over axes, in the unit of the greatest summand: by two passes, see `add_scaled`.
@@ -173,7 +176,7 @@ def unit_difference(x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat) -> S
     if isinstance(x, DoubleFloat) or isinstance(y, DoubleFloat):
         double = DoubleFloat.of(x).times_power(power) - DoubleFloat.of(y).times_power(power)
     else:
-        double = DoubleFloat(*pairs.two_sum(a * power, -(b * power)))
+        double = DoubleFloat(*pairs.two_difference(a * power, b * power))
     exponent = xp.where(double.high != 0, unit, xp.int32(NOTHING))
     return ScaledDouble(double, exponent)
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, TypeVar
 
 import jax
+import numpy as np
 
 from datarax._checks import as_float, is_beyond_float32, numeric
 from datarax._errors import MetricInputError
@@ -49,6 +50,7 @@ LossName = Literal[
     "cosine",
 ]
 
+R = TypeVar("R")
 Function = Callable[[jax.Array, jax.Array, float], jax.Array]
 Scaled = tuple[jax.Array, jax.Array]
 Arrays = tuple[jax.Array, jax.Array, jax.Array]
@@ -153,7 +155,7 @@ def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
 
 
 LOSSES: dict[LossName, Loss] = {
-    "squared": Loss(lambda p, t, e, _: e * e, degree=lambda _: 2),
+    "squared": Loss(lambda p, t, e, _: e**2, degree=lambda _: 2),
     "absolute": Loss(lambda p, t, e, _: abs(e), degree=lambda _: 1),
     "squared log": Loss(_squared_log, domain=lambda p, t, _: (p > -1) & (t > -1)),
     "absolute percentage": Loss(lambda p, t, e, least: xp.abs(e) / xp.maximum(xp.abs(t), least)),
@@ -170,7 +172,7 @@ LOSSES: dict[LossName, Loss] = {
         fits_float64=lambda power: power <= 6,
     ),
     "tweedie": Loss(
-        lambda p, t, e, power: tweedie_deviance(p, t, power, e) if power else e * e,
+        lambda p, t, e, power: tweedie_deviance(p, t, power, e) if power else e**2,
         domain=_tweedie_domain,
         degree=lambda power: 2 if power == 0 else 0,
         fits_float64=lambda power: abs(2 - power) <= 4,
@@ -185,8 +187,12 @@ LOSSES: dict[LossName, Loss] = {
 }
 
 
-def _as_given(*given: jax.Array) -> Any:
-    return given
+def _counted(convert: Callable[..., R], counts: jax.Array, *given: jax.Array) -> R:
+    """Predictions, targets and errors, where excluded examples are 1, and their errors 0.
+
+    Every loss is defined for these, so that none is NaN.
+    """
+    return convert(*(replaced(counts, x, xp.ones((), x.dtype)) for x in given))
 
 
 def _as_floats(p: jax.Array, t: jax.Array, e: PyTree = None) -> Arrays:
@@ -268,37 +274,40 @@ class LossTotal(CountsInvalid, kw_only=False):
         fits = in_float64(p, t, w) and not is_beyond_float32(p, t)
         """True if no error of float32 overflows, and no square of an error."""
         if degree and not fits:
-            value, scale = self._losses(_with_scaled_error, counts, p, t)
+            value, scale = self._losses(counts, *_counted(_with_scaled_error, counts, p, t))
         else:
             if row.compares:
                 convert = partial(_reaching, threshold=parameter)
             else:
                 convert = _in_float64 if degree or (fits and on_host(p, t)) else _as_floats
-            given: tuple[jax.Array, ...] = p, t
-            if not on_host(p, t):  # in the program, before 64-bit types are enabled
-                given, convert = convert(p, t), _as_given
-            losses = partial(
-                by_blocks, partial(self._losses, convert), len(counts.shape) - row.of_rows
-            )
-            value, scale = in_x64(losses, counts, *given) if degree else losses(counts, *given)
+            if on_host(p, t):
+                value, scale = by_blocks(
+                    lambda counts, *given: self._losses(counts, *_counted(convert, counts, *given)),
+                    len(counts.shape) - row.of_rows,
+                    counts,
+                    p,
+                    t,
+                )
+            else:
+                # Converted in the program, before 64-bit types are enabled.
+                given = _counted(convert, counts, p, t)
+                losses = partial(in_x64, self._losses) if degree else self._losses
+                value, scale = losses(counts, *given)
         if isinstance(value, tuple):
             if fits and (degree or row.fits_float64(parameter)):
                 with elementary_in_x64(*value):
                     value = times_power_of_two(value[0].astype(xp.float64), value[1])
             else:
                 value = scaled_part(*value)
-        sums = self.sums.plus((value, w), (scale, w))
+        # The powers of errors of 0 are 0: no mask is needed.
+        mask = None if isinstance(value, ScaledDouble) and w.dtype == np.bool_ and degree else w
+        sums = self.sums.plus((value, mask), (scale, w))
         return self.with_batch(invalid, sums=sums, **self.with_targets(t, w))
 
-    def _losses(
-        self, convert: Callable[..., Any], counts: jax.Array, *given: jax.Array
-    ) -> tuple[PyTree, jax.Array]:
+    def _losses(self, counts: jax.Array, *given: PyTree) -> tuple[PyTree, jax.Array]:
         """The loss of each example, and its divisor."""
         row = LOSSES[self.loss]
-        p, t, e = convert(*given)
-        e = e.where(counts) if isinstance(e, ScaledDouble) else replaced(counts, e, 0)
-        # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
-        p, t = (replaced(counts, x, xp.ones((), x.dtype)) for x in (p, t))
+        p, t, e = given
         value = row.value(p, t, e, self.parameter)  # type: ignore[arg-type]
         if row.scale:
             return value, row.scale(p, t, self.parameter)

@@ -9,22 +9,20 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.state import State
 from datarax.metrics.base import Metric, shareable
-from datarax.numerics.boxes import Overlaps, PairSizes
+from datarax.numerics.boxes import MEASURES, overlaps
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.detections import checked_boxes, unusable_boxes
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 
-_MEASURES = Overlaps._fields
-
 
 class BoxPairs(State):
-    """The total of each measure of `Overlaps` over pairs of boxes, and their weight."""
+    """The total of each measure of `MEASURES` over pairs of boxes, and their weight."""
 
     terms_by_row = True
 
-    sums = ScaledTotal((len(_MEASURES) + 1,))
+    sums = ScaledTotal((len(MEASURES) + 1,))
     """The sums of `w * x` of each measure, and of `w`."""
     invalid = InvalidCounts()
 
@@ -36,21 +34,20 @@ class BoxPairs(State):
         # What is not used may hold NaN.
         used = w.astype(xp.bool_)[:, None]
         preds, target = (xp.where(used, x, xp.zeros((), x.dtype)) for x in (preds, target))
-        # Sizes are double-floats of the boxes as they are given, so each measure is rounded once.
-        measures = [x.to_float() for x in Overlaps.of(PairSizes.of(preds, target))]
-        w = xp.broadcast_to(w, measures[0].shape)
+        measures = overlaps(preds, target)
+        w = xp.broadcast_to(w, measures.shape[1:])
         # The ones give the total weight as the last of the sums.
-        values = xp.stack([*measures, xp.ones_like(measures[0])], -1)
-        total = self.sums.of(values, w[:, None])
+        values = xp.concatenate([measures, xp.ones_like(measures[:1])])
+        total = self.sums.of(xp.moveaxis(values, 0, -1), w[:, None])
         return self.replace(sums=self.sums.combine(total), invalid=self.invalid.update(invalid))
 
     def mean(self, measure: str) -> jax.Array:
         """The weighted mean of a measure, rounded once; NaN where the weight is zero."""
-        return quotient(self.sums[_MEASURES.index(measure)], self.sums[-1])
+        return quotient(self.sums[MEASURES.index(measure)], self.sums[-1])
 
     def as_ratio(self, measure: str) -> tuple[DoubleFloat, DoubleFloat]:
         """The total of a measure, and the total weight."""
-        return self.sums[_MEASURES.index(measure)].double, self.sums[-1].double
+        return self.sums[MEASURES.index(measure)].double, self.sums[-1].double
 
 
 class BoxOverlap(Metric):
@@ -61,7 +58,7 @@ class BoxOverlap(Metric):
 
     higher_is_better = True
     measure: ClassVar[str]
-    """A field of `datarax.numerics.boxes.Overlaps`."""
+    """One of `datarax.numerics.boxes.MEASURES`."""
 
     statistic = BoxPairs()
 
