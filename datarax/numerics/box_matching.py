@@ -82,7 +82,7 @@ def match(found: Found, truth: Truth) -> DetectionMatches:
     rank = xp.sum(of_class & before & found.valid[None, :], 1, dtype=xp.int32)
     valid = found.valid & (rank < MOST_DETECTIONS)
 
-    overlap = _overlap(found.boxes, truth.boxes, truth.crowd)
+    overlap = _overlap(found.boxes, truth.boxes, truth.crowd).kept()
     same = (found.labels[:, None] == truth.labels[None, :]) & valid[:, None]
     reached = (overlap[:, None, :] >= _THRESHOLDS) & same[:, None, :]  # (D, T, G)
     order = _ranks(overlap)
@@ -107,6 +107,7 @@ def match(found: Found, truth: Truth) -> DetectionMatches:
 def _overlap(found: jax.Array, truth: jax.Array, crowd: jax.Array) -> DoubleFloat:
     """The IoU of all pairs, (D, G); of a crowd, the part of the detection that lies in it."""
     area = areas(box_sizes(found[:, None], truth[None]))
+    area = area.kept()
     inside, common = area[0], area[2]
     return ratio(common, where(crowd[None, :], inside, inside + area[1] - common))
 

@@ -76,7 +76,7 @@ def areas(sizes: DoubleFloat) -> DoubleFloat:
 
     There is a unit for each axis, so no product overflows; it changes no ratio of areas.
     """
-    scaled = sizes.times_power(units(sizes[:, 3:]))
+    scaled = sizes.times_power(units(sizes[:, 3:])).kept()
     return scaled[0] * scaled[1]
 
 
@@ -87,7 +87,7 @@ def ratio(part: DoubleFloat, whole: DoubleFloat) -> DoubleFloat:
 
 def overlaps(first: jax.Array, second: jax.Array) -> jax.Array:
     """The measures of pairs of boxes (..., 4), each rounded about once: (4, ...)."""
-    sizes = box_sizes(first, second, centres=True)
+    sizes = box_sizes(first, second, centres=True).kept()
     around, both = sizes[:, 3:4], sizes[:, :2]
     # Areas in a unit for each axis; distances, and the sides of either box, in one for both axes.
     unit = units(sizes[:, :4])
@@ -99,7 +99,7 @@ def overlaps(first: jax.Array, second: jax.Array) -> jax.Array:
     )
     # Rows 0 to 7 are x, and 8 to 15 are y: the sizes of four boxes for areas, the diagonal around
     # both, the distance of the centres, the sides of both boxes. All products are one.
-    x = rows.reshape(16, *rows.shape[2:])
+    x = rows.reshape(16, *rows.shape[2:]).kept()
     squared = x[4:6], x[12:14]
     products = concatenate([x[:7], x[12:15]]) * concatenate([
         x[8:12], squared[0], x[15:], squared[1], x[7:8]

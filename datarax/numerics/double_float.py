@@ -336,6 +336,15 @@ class DoubleFloat:
             return iter(split(self._wide))
         return iter(in_x64(split, self._number, elementary=True))
 
+    def kept(self) -> "DoubleFloat":
+        """The same, computed once by a compiler that would compute it again for each use."""
+        if self.is_on_host:
+            return self
+        parts = (self._number,) if self.is_one else tuple(self)
+        with elementary_in_x64():
+            held = lax.optimization_barrier(parts)
+        return self._made(held[0] if len(held) == 1 else held)
+
     def reshape(self, *shape: int) -> "DoubleFloat":
         return self._each(lambda x: x.reshape(shape))
 
