@@ -15,7 +15,8 @@ from datarax.numerics import pairs
 from datarax.numerics.double_float import DoubleFloat, Operand
 from datarax.numerics.scaling import (
     exponent_of,
-    normal_power_of_two,
+    near_power,
+    normal_powers_of_two,
     power_of_two,
     real_power,
     significand,
@@ -82,8 +83,11 @@ class ScaledDouble:
         return ScaledDouble(self.double.map(lambda x: xp.where(is_negative, -x, x)), self.exponent)
 
     def __pow__(self, power: int) -> "ScaledDouble":
-        """A positive power of double-floats that are normalised."""
-        number = self.normalized() if power > 2 else self
+        """A positive power of double-floats that are 0, or from 2**-32 to about 1.
+
+        The double-floats may be far below 1 then, which costs a sum of them no digit of a float.
+        """
+        number = self.normalized() if power > 3 else self
         double = number.double
         if double.is_one:
             return ScaledDouble(reduce(operator.mul, [double] * power), number.exponent * power)
@@ -185,8 +189,7 @@ def _in_own_unit(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Floats in units of powers of two in which they are about 1: the exponents of the units, and
     the reciprocals of these."""
     # The power is a normal float, and so is its reciprocal.
-    unit = xp.minimum(exponent_of(x), xp.int32(-xp.finfo(x.dtype).minexp))
-    power = normal_power_of_two(-unit, x.dtype)
+    unit, power = near_power(x)
     return x * power, unit, power
 
 
@@ -197,12 +200,9 @@ def add_scaled(a: Scaled, b: Scaled) -> Scaled:
     float64 parts). What is less than `2**-126` of the other is added as if it were that.
     """
     top = xp.maximum(a[2], b[2])
-    dtype = a[0].dtype
-    least = xp.int32(xp.finfo(dtype).minexp)
+    powers = normal_powers_of_two(a[2], b[2], less=top, dtype=a[0].dtype)
     x, y = (
-        (high * power, low * power)
-        for high, low, exponent in (a, b)
-        for power in [normal_power_of_two(xp.maximum(exponent - top, least), dtype)]
+        (high * power, low * power) for (high, low, _), power in zip((a, b), powers, strict=True)
     )
     return *pairs.add(x, y), top
 

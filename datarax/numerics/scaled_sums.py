@@ -175,12 +175,10 @@ def plus(held: Parts, exponent: jax.Array, other: Parts, unit: jax.Array) -> Sum
         high, low = other
         return _plus_on_host(held, exponent, np.add(high, low, dtype=np.float64), unit)
     a, b = xp.asarray(exponent), xp.asarray(unit)
+    top = xp.maximum(a, b)
     # The power underflows to zero where the lower sum is negligible.
-    x, y = (
-        scaled_by(_of_parts(each), xp.minimum(apart, 0))
-        for each, apart in ((held, a - b), (other, b - a))
-    )
-    return tuple(x + y), xp.maximum(a, b)  # type: ignore[return-value]
+    x, y = (scaled_by(_of_parts(each), e - top) for each, e in ((held, a), (other, b)))
+    return tuple(x + y), top  # type: ignore[return-value]
 
 
 def _plus_on_host(held: Parts, mine: Any, x: Any, unit: Any = None) -> Any:

@@ -26,11 +26,26 @@ def power_of_two_near_reciprocal(x: jax.Array) -> jax.Array:
     return xp.where((x > 0) & (x < xp.inf), power, xp.ones((), x.dtype))
 
 
+def near_power(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`exponent_of(x)`, but at most that of which the reciprocal is normal; and the reciprocal.
+
+    Both powers are normal floats.
+    """
+    _, _, _, least = _fields(x.dtype)
+    field = xp.minimum(_field(x), np.array(-2 * least, _fields(x.dtype)[0]))
+    power = _of_field(np.array(1 - 2 * least, field.dtype) - field, x.dtype)
+    return field.astype(xp.int32) + least, power
+
+
 def exponent_of(x: jax.Array) -> jax.Array:
     """The int32 `e` with `2**(e - 1) <= |x| < 2**e`; the least one for zeros and subnormals."""
-    whole, one, width, least = _fields(x.dtype)
-    bits = lax.bitcast_convert_type(x, whole)
-    return ((bits << one) >> width).astype(xp.int32) + least  # type: ignore[operator]
+    return _field(x).astype(xp.int32) + _fields(x.dtype)[3]
+
+
+def _field(x: jax.Array) -> jax.Array:
+    """The biased exponents of floats."""
+    whole, one, width, _ = _fields(x.dtype)
+    return (lax.bitcast_convert_type(x, whole) << one) >> width  # type: ignore[operator]
 
 
 @lru_cache(maxsize=64)
@@ -76,6 +91,22 @@ def normal_power_of_two(exponent: jax.Array, dtype: DTypeLike) -> jax.Array:
         info.nmant, bits
     )
     return lax.bitcast_convert_type(field, xp.dtype(dtype))
+
+
+def normal_powers_of_two(
+    *exponents: jax.Array, less: jax.Array, dtype: DTypeLike
+) -> list[jax.Array]:
+    """`2**(exponent - less)` for exponents up to `less`; the least normal float if that is more."""
+    info = xp.finfo(dtype)
+    bits = xp.dtype(f"int{info.bits}")
+    bias = less - xp.int32(1 - info.minexp)
+    return [_of_field(xp.maximum(x - bias, xp.int32(1)).astype(bits), dtype) for x in exponents]
+
+
+def _of_field(field: jax.Array, dtype: DTypeLike) -> jax.Array:
+    """The powers of two of biased exponents."""
+    width = np.array(xp.finfo(dtype).nmant, field.dtype)
+    return lax.bitcast_convert_type(field << width, xp.dtype(dtype))
 
 
 def times_power_of_two(x: jax.Array, exponent: jax.Array) -> jax.Array:

@@ -4,7 +4,7 @@ import pytest
 
 import datarax
 
-IN_BOTH_WAYS = {"test_double_float", "test_limbs", "test_sums", "test_exact"}
+IN_BOTH_WAYS = {"test_double_float", "test_limbs", "test_sums", "test_exact", "test_scaled_double"}
 
 
 def pytest_generate_tests(metafunc):
