@@ -434,4 +434,4 @@ def test_moments_by_tags_write_few_arrays_of_all_tags_and_rows(rng):
     update = jax.jit(lambda metric, x, y, tags: metric.update(x, y, slices=tags))
     memory = update.lower(*given).compile().memory_analysis().temp_size_in_bytes
     # Of float64: the mask for a product of matrices. It was 7 arrays with an array for each sum.
-    assert memory < 4 * 8 * rows * tags
+    assert memory < 5 * 8 * rows * tags
