@@ -21,7 +21,7 @@ from datarax._x64 import Changes, differentiable, elementary_in_x64, in_x64
 from datarax._xp import lax, on_host, xp
 from datarax.distributed.collectives import from_key, to_key, varying_axes
 from datarax.numerics import pairs
-from datarax.numerics.double_float import DoubleFloat, has_float64, is_one
+from datarax.numerics.double_float import DoubleFloat, FiniteDouble, has_float64, is_one
 from datarax.numerics.scaled_double import NOTHING, ScaledDouble, add_scaled
 from datarax.numerics.scaled_sums import products, sum_on_host
 from datarax.numerics.scaling import power_of_two
@@ -30,8 +30,8 @@ from datarax.numerics.sums import sum_doubles, sum_floats
 How = Literal["sum", "float sum", "max"]
 Rows = jax.Array | DoubleFloat | ScaledDouble
 Numbers = tuple[jax.Array, ...]
-Hows = tuple[tuple[How, int], ...]
-"""How each term is reduced, and the number of its arrays."""
+Hows = tuple[tuple[How | Literal["finite sum"], int], ...]
+"""How each term is reduced, and the number of its arrays; "finite sum" of a `FiniteDouble`."""
 
 
 class Term(NamedTuple):
@@ -112,7 +112,7 @@ def reduced(terms: Sequence[Term]) -> list[PyTree]:
         wide = [i for i in together if _is_float_sum(*terms[i]) and len(given[i]) == 1]
         apart = wide[1:] if 0 in axes else []
         for places in ([i for i in together if i not in apart], *([i] for i in apart)):
-            hows: Hows = tuple((terms[i].how, len(given[i])) for i in places)
+            hows: Hows = tuple((_way(terms[i]), len(given[i])) for i in places)
             outputs = iter(_reduce(hows, axes, *chain.from_iterable(given[i] for i in places)))
             for i in places:
                 found[i] = _result(terms[i], *(next(outputs) for _ in given[i]))
@@ -144,6 +144,11 @@ def _arrays(rows: Rows, how: How) -> Numbers:
     if _is_float_sum(rows, (), how) and not is_one(rows) and rows.dtype != np.float64:
         return rows, xp.zeros_like(rows)
     return (rows,)
+
+
+def _way(term: Term) -> How | Literal["finite sum"]:
+    rows = term.rows.double if isinstance(term.rows, ScaledDouble) else term.rows
+    return "finite sum" if isinstance(rows, FiniteDouble) else term.how
 
 
 def _is_apart(array: jax.Array, rows: Rows, how: How) -> bool:
@@ -178,10 +183,11 @@ def _alone(rows: Rows, axes: tuple[int, ...], how: How) -> PyTree:
 def _result(term: Term, *arrays: jax.Array) -> PyTree:
     """The reduction of a term, from those of its arrays."""
     if isinstance(term.rows, ScaledDouble):
-        return ScaledDouble(DoubleFloat(*arrays[:2]), arrays[2])
+        return ScaledDouble(type(term.rows.double)(*arrays[:2]), arrays[2])
     if not _is_float_sum(*term):
         return arrays[0]
-    return DoubleFloat.of_float64(*arrays) if len(arrays) == 1 else DoubleFloat(*arrays)
+    cls = type(term.rows) if isinstance(term.rows, DoubleFloat) else DoubleFloat
+    return cls.of_float64(*arrays) if len(arrays) == 1 else cls(*arrays)
 
 
 def _layout(x: jax.Array) -> tuple[object, ...]:
@@ -198,7 +204,7 @@ def _reduce(hows: Hows, axes: tuple[int, ...], *rows: jax.Array) -> Numbers:
     return differentiable(reduce, changes, *rows)
 
 
-def _each(hows: Hows, *arrays: Sequence[PyTree]) -> Iterator[tuple[How, list[PyTree]]]:
+def _each(hows: Hows, *arrays: Sequence[PyTree]) -> Iterator[tuple[str, list[PyTree]]]:
     """Each term, with its part of each of several sequences."""
     start = 0
     for how, count in hows:
@@ -241,7 +247,7 @@ def _reduction(hows: Hows, axes: tuple[int, ...], *rows: jax.Array) -> Numbers:
         return tuple(results)
 
 
-def _operands(how: How, rows: Numbers) -> tuple[Numbers, tuple[float, ...]]:
+def _operands(how: str, rows: Numbers) -> tuple[Numbers, tuple[float, ...]]:
     """What is reduced for a term, and what it starts from."""
     x, *rest = rows
     if rest:
@@ -258,12 +264,13 @@ def _operands(how: How, rows: Numbers) -> tuple[Numbers, tuple[float, ...]]:
     return (x.astype(np.float64 if is_float else np.int32),), (0,)
 
 
-def _joined(how: How, a: PyTree, b: PyTree) -> Numbers:
+def _joined(how: str, a: PyTree, b: PyTree) -> Numbers:
     if how == "max":
         return (lax.max(*a, *b),)
     if len(a) == 1:
         return (a[0] + b[0],)
-    return pairs.add(a, b) if len(a) == 2 else add_scaled(a, b)
+    add = pairs.add_finite if how == "finite sum" else pairs.add
+    return add(a, b) if len(a) == 2 else add_scaled(a, b, add)
 
 
 def _of_key(key: jax.Array, dtype: np.dtype) -> jax.Array:

@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -25,6 +25,18 @@ Operator = Callable[[PyTree, PyTree], PyTree]
 _FLOAT32 = np.dtype(np.float32)
 _HOST = (np.ndarray, np.float64)
 """The types of one array of float64 on the host."""
+
+
+class Arithmetic(NamedTuple):
+    """The arithmetic of numbers that are two arrays: with other pairs, and with floats."""
+
+    add: Operator
+    add_float: Operator
+    subtract: Operator
+    subtract_float: Operator
+    multiply: Operator
+    scale: Operator
+    divide: Operator
 
 
 @jax.tree_util.register_pytree_node_class
@@ -56,18 +68,19 @@ class DoubleFloat:
     # NumPy arrays defer to this class in mixed arithmetic.
     __array_priority__ = 200
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
+    _arithmetic: ClassVar[Arithmetic]
 
     def __init__(self, high: PyTree, low: PyTree):
         self._parts = high, low
         self._wide = _joined(high, low) if is_one(high) else None
 
-    def _hold(self, parts: PyTree, wide: jax.Array | None) -> "DoubleFloat":
+    def _hold(self, parts: PyTree, wide: jax.Array | None) -> Self:
         """Holds both parts, the number in one array of float64, or both forms."""
         self._parts, self._wide = parts, wide
         return self
 
     @classmethod
-    def _made(cls, number: PyTree) -> "DoubleFloat":
+    def _made(cls, number: PyTree) -> Self:
         """A double-float from one array of float64, or from its two parts."""
         if isinstance(number, tuple):
             return cls(*number)
@@ -102,6 +115,11 @@ class DoubleFloat:
     def of_float64(cls, x: jax.Array) -> "DoubleFloat":
         """The double-floats of float32 parts whose numbers one array of float64 holds."""
         return cls._made(x)
+
+    @property
+    def finite(self) -> "FiniteDouble":
+        """The same number, which is known to be finite."""
+        return object.__new__(FiniteDouble)._hold(self._parts, self._wide)
 
     @property
     def is_on_host(self) -> bool:
@@ -177,7 +195,9 @@ class DoubleFloat:
 
     def __add__(self, other: "Operand") -> "DoubleFloat":
         """The sum, within 2 units of the sum of both magnitudes."""
-        return self._made(self._with(other, operator.add, pairs.add))
+        if self._is_beside_float(other):
+            return self._made(self._arithmetic.add_float(tuple(self), other))
+        return self._made(self._with(other, operator.add, self._arithmetic.add))
 
     __radd__ = __add__
 
@@ -186,7 +206,9 @@ class DoubleFloat:
 
     def __sub__(self, other: "Operand") -> "DoubleFloat":
         """The difference, within 2 units of the sum of both magnitudes."""
-        return self._made(self._with(other, operator.sub, pairs.subtract))
+        if self._is_beside_float(other):
+            return self._made(self._arithmetic.subtract_float(tuple(self), other))
+        return self._made(self._with(other, operator.sub, self._arithmetic.subtract))
 
     def __rsub__(self, other: "Operand") -> "DoubleFloat":
         return self._operand(other) - self
@@ -195,11 +217,18 @@ class DoubleFloat:
         """The product, within 5 units; a product with a power of two is exact."""
         if isinstance(other, int | float) and not self.is_one and _is_power_of_two(other):
             return self.map(lambda part: part * part.dtype.type(other))
-        if isinstance(other, jax.Array) and not (self.is_one or is_one(other)):
-            return DoubleFloat(*pairs.scale((self.high, self.low), other))
-        return self._made(self._with(other, operator.mul, pairs.multiply))
+        if self._is_beside_float(other):
+            return self._made(self._arithmetic.scale(tuple(self), other))
+        return self._made(self._with(other, operator.mul, self._arithmetic.multiply))
 
     __rmul__ = __mul__
+
+    def corrected(self, by: jax.Array) -> "DoubleFloat":
+        """The sum with floats that are not above a few ulps of the number; or the number is 0."""
+        if not self._is_beside_float(by):
+            return self + by
+        high, low = self
+        return self._made(pairs.fast_two_sum(high, low + by))
 
     def times_power(self, power: jax.Array) -> "DoubleFloat":
         """The product with powers of two: each part by itself, which is exact and costs little."""
@@ -207,7 +236,7 @@ class DoubleFloat:
 
     def __truediv__(self, other: "Operand") -> "DoubleFloat":
         """The quotient, within 10 units, its `high` within 0.51 ulp; NaN where the divisor is 0."""
-        return self._made(self._with(other, _quotient, pairs.divide))
+        return self._made(self._with(other, _quotient, self._arithmetic.divide))
 
     def over(self, divisor: "DoubleFloat") -> "DoubleFloat":
         """The quotient by double-floats that are not 0."""
@@ -226,6 +255,10 @@ class DoubleFloat:
         axes = tuple(a % self.ndim for a in axes)
         reduce, changes = partial(_sum_of_pairs, axes), partial(_changes_of_sum, axes)
         return DoubleFloat(*differentiable(reduce, changes, *self))
+
+    def _is_beside_float(self, other: "Operand") -> bool:
+        """True if the number is two arrays, and the other one array of a device."""
+        return isinstance(other, jax.Array) and not (self.is_one or is_one(other))
 
     def _operand(self, other: "Operand") -> "DoubleFloat":
         return other if isinstance(other, DoubleFloat) else DoubleFloat.of(other, self.dtype)
@@ -284,7 +317,7 @@ class DoubleFloat:
                 high, low = self
             result = function(high)
             if not on_host(result):
-                return DoubleFloat(result, function(low))
+                return type(self)(result, function(low))
         return _together(function, self)
 
     def _each(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
@@ -301,7 +334,7 @@ class DoubleFloat:
         Where the number is one array, it may be any function of it.
         """
         if not self.is_one or _needs_parts(arrays):
-            return DoubleFloat(*(function(part, *arrays) for part in self))
+            return type(self)(*(function(part, *arrays) for part in self))
         return self._made(in_x64(function, self._number, *arrays))
 
     def computed(self, function: Callable[..., PyTree], *arrays: jax.Array) -> "DoubleFloat":
@@ -353,6 +386,37 @@ class DoubleFloat:
 
     def __repr__(self) -> str:
         return f"DoubleFloat({self.high}, {self.low})"
+
+
+DoubleFloat._arithmetic = Arithmetic(
+    pairs.add,
+    pairs.add_float,
+    pairs.subtract,
+    pairs.subtract_float,
+    pairs.multiply,
+    pairs.scale,
+    pairs.divide,
+)
+
+
+@jax.tree_util.register_pytree_node_class
+class FiniteDouble(DoubleFloat):
+    """A double-float that is finite, as all results of its operators are.
+
+    Two arrays then need half the operations. Products may have a `low` of up to three ulps of
+    `high`; sums and quotients are as of any double-float. No divisor is 0.
+    """
+
+    __slots__ = ()
+    _arithmetic: ClassVar[Arithmetic] = Arithmetic(
+        pairs.add_finite,
+        pairs.add_float_finite,
+        pairs.subtract_finite,
+        pairs.subtract_float_finite,
+        pairs.product,
+        pairs.scale_finite,
+        pairs.divide_finite,
+    )
 
 
 Operand = DoubleFloat | ArrayLike
@@ -446,6 +510,20 @@ def where(condition: jax.Array, a: DoubleFloat, b: DoubleFloat) -> DoubleFloat:
     return _together(lambda x, y: xp.where(condition, x, y), a, b, beside=condition)
 
 
+def float_difference(x: jax.Array, y: jax.Array) -> FiniteDouble:
+    """`x - y` without rounding, of floats whose difference is finite."""
+    if is_one(x) and is_one(y):
+        return (DoubleFloat.of(x) - y).finite
+    return FiniteDouble(*pairs.two_difference(x, y))
+
+
+def float_product(x: jax.Array, y: jax.Array) -> FiniteDouble:
+    """`x * y` without rounding, of floats whose product is finite."""
+    if is_one(x) and is_one(y):
+        return (DoubleFloat.of(x) * y).finite
+    return FiniteDouble(*pairs.exact_product(x, y))
+
+
 def stack(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
     """`jnp.stack` of double-floats."""
     return _together(lambda *x: xp.stack(x, axis), *doubles)
@@ -479,8 +557,9 @@ def _together(
     function: Callable[..., jax.Array], *doubles: DoubleFloat, beside: PyTree = None
 ) -> DoubleFloat:
     """`function` of the numbers or of their parts, which uses no arrays but those `beside`."""
+    cls = FiniteDouble if all(isinstance(x, FiniteDouble) for x in doubles) else DoubleFloat
     numbers = [x._number for x in doubles if x.is_one]
     if len(numbers) < len(doubles) or _needs_parts(beside):
-        return DoubleFloat(*(function(*parts) for parts in zip(*doubles, strict=True)))
+        return cls(*(function(*parts) for parts in zip(*doubles, strict=True)))
     with elementary_in_x64():
-        return DoubleFloat._made(function(*numbers))
+        return cls._made(function(*numbers))

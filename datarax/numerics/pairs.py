@@ -14,10 +14,22 @@ def add(a: Pair, b: Pair) -> Pair:
     return _corrected(s, e + (a[1] + b[1]))
 
 
+def add_float(a: Pair, b: jax.Array) -> Pair:
+    """As `add`, of pairs and floats."""
+    s, e = two_sum(a[0], b)
+    return _corrected(s, e + a[1])
+
+
 def subtract(a: Pair, b: Pair) -> Pair:
     """The difference, within 2 units of `|a| + |b|`."""
     s, e = two_difference(a[0], b[0])
     return _corrected(s, e + (a[1] - b[1]))
+
+
+def subtract_float(a: Pair, b: jax.Array) -> Pair:
+    """As `subtract`, of pairs and floats."""
+    s, e = two_difference(a[0], b)
+    return _corrected(s, e + a[1])
 
 
 def multiply(a: Pair, b: Pair) -> Pair:
@@ -30,13 +42,13 @@ def product(a: Pair, b: Pair) -> Pair:
 
     It can be added up, and be multiplied again.
     """
-    p, e = _exact_product(a[0], b[0])
+    p, e = exact_product(a[0], b[0])
     return p, e + (a[0] * b[1] + a[1] * b[0])
 
 
 def scale(a: Pair, b: jax.Array) -> Pair:
     """The product of pairs and floats, within 3 units."""
-    p, e = _exact_product(a[0], b)
+    p, e = exact_product(a[0], b)
     return _corrected(p, e + a[1] * b)
 
 
@@ -51,10 +63,56 @@ def divide(a: Pair, b: Pair) -> Pair:
 
 def quotient(a: Pair, b: Pair) -> Pair:
     """As `divide`, by numbers that are not 0."""
-    q = a[0] / b[0]
-    # The quotient of the high parts, and the rest of the division, which corrects it.
-    p, e = _exact_product(q, b[0])
-    return _corrected(q, (((a[0] - p) - e) + (a[1] - q * b[1])) / b[0])
+    return _corrected(*_with_rest(a[0] / b[0], a, b))
+
+
+def _with_rest(q: jax.Array, a: Pair, b: Pair) -> Pair:
+    """The quotient of the high parts, and the rest of the division, which corrects it."""
+    p, e = exact_product(q, b[0])
+    return q, (((a[0] - p) - e) + (a[1] - q * b[1])) / b[0]
+
+
+# Of numbers that are finite, as their results are. The low part of a product is up to three ulps of
+# the high part: a sum brings it back to half an ulp.
+
+
+def add_finite(a: Pair, b: Pair) -> Pair:
+    """As `add`, of finite numbers."""
+    s, e = two_sum(a[0], b[0])
+    return fast_two_sum(s, e + (a[1] + b[1]))
+
+
+def add_float_finite(a: Pair, b: jax.Array) -> Pair:
+    """As `add_finite`, of pairs and floats."""
+    s, e = two_sum(a[0], b)
+    return fast_two_sum(s, e + a[1])
+
+
+def subtract_finite(a: Pair, b: Pair) -> Pair:
+    """As `subtract`, of finite numbers."""
+    s, e = two_difference(a[0], b[0])
+    return fast_two_sum(s, e + (a[1] - b[1]))
+
+
+def subtract_float_finite(a: Pair, b: jax.Array) -> Pair:
+    """As `subtract_finite`, of pairs and floats."""
+    s, e = two_difference(a[0], b)
+    return fast_two_sum(s, e + a[1])
+
+
+def scale_finite(a: Pair, b: jax.Array) -> Pair:
+    """As `product`, of pairs and floats."""
+    p, e = exact_product(a[0], b)
+    return p, e + a[1] * b
+
+
+def divide_finite(a: Pair, b: Pair) -> Pair:
+    """As `divide`, of finite numbers, by others than 0."""
+    info = xp.finfo(a[0].dtype)
+    # With one bit less, no compiler can fuse an unrounded quotient, which it may make of a product
+    # with a reciprocal, into the sum with its rest.
+    q = lax.reduce_precision(a[0] / b[0], info.nexp, info.nmant - 1)
+    return fast_two_sum(*_with_rest(q, a, b))
 
 
 # Comparisons are exact. They hold for the limbs of integers too: the high part decides, and where
@@ -108,12 +166,12 @@ def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     T. J. Dekker (1971), https://doi.org/10.1007/BF01397083. It does not need a fused multiply-add.
     """
-    p, e = _exact_product(a, b)
+    p, e = exact_product(a, b)
     # It is not finite if the product is not.
     return p, xp.where(xp.isfinite(e), e, xp.zeros((), e.dtype))
 
 
-def _exact_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+def exact_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`two_product`, whose error is NaN if the product is not finite."""
     p = a * b
     ah, al = _split(a)

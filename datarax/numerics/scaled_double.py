@@ -15,10 +15,10 @@ from datarax.numerics import pairs
 from datarax.numerics.double_float import DoubleFloat, Operand
 from datarax.numerics.scaling import (
     exponent_of,
-    near_power,
     normal_powers_of_two,
     power_of_two,
     real_power,
+    scaled_to_one,
     significand,
     times_power_of_two,
 )
@@ -95,6 +95,11 @@ class ScaledDouble:
         return ScaledDouble(DoubleFloat(*parts), number.exponent * power)
 
     @property
+    def finite(self) -> "ScaledDouble":
+        """The same number, whose double-float is known to be finite."""
+        return ScaledDouble(self.double.finite, self.exponent)
+
+    @property
     def ndim(self) -> int:
         return self.double.ndim
 
@@ -117,7 +122,7 @@ class ScaledDouble:
 
     def normalized(self) -> "ScaledDouble":
         """The same number in the unit of its own power of two, so that it adds to any other."""
-        _, unit, power = _in_own_unit(self.double.high)
+        _, unit, power = scaled_to_one(self.double.high)
         return ScaledDouble(self.double.times_power(power), self.exponent + unit)
 
     def sum(self, axes: tuple[int, ...]) -> "ScaledDouble":
@@ -159,10 +164,10 @@ def unit_product(x: jax.Array | DoubleFloat, w: jax.Array | None = None) -> Scal
     The product of floats is exact. Numbers that are zero have the exponent `NOTHING`.
     """
     x, low = x if isinstance(x, DoubleFloat) else (x, None)
-    high, exponent, power = _in_own_unit(x)
+    high, exponent, power = scaled_to_one(x)
     low = xp.zeros_like(x) if low is None else low * power
     if w is not None:
-        factor, other, _ = _in_own_unit(w)
+        factor, other, _ = scaled_to_one(w)
         exponent = exponent + other
         high, rest = pairs.two_product(high, factor)
         low = rest + low * factor
@@ -176,7 +181,7 @@ def unit_difference(x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat) -> S
     No difference overflows. Differences that are zero have the exponent `NOTHING`.
     """
     a, b = (each.high if isinstance(each, DoubleFloat) else each for each in (x, y))
-    _, unit, power = _in_own_unit(xp.maximum(xp.abs(a), xp.abs(b)))
+    _, unit, power = scaled_to_one(xp.maximum(xp.abs(a), xp.abs(b)))
     if isinstance(x, DoubleFloat) or isinstance(y, DoubleFloat):
         double = DoubleFloat.of(x).times_power(power) - DoubleFloat.of(y).times_power(power)
     else:
@@ -185,26 +190,19 @@ def unit_difference(x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat) -> S
     return ScaledDouble(double, exponent)
 
 
-def _in_own_unit(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Floats in units of powers of two in which they are about 1: the exponents of the units, and
-    the reciprocals of these."""
-    # The power is a normal float, and so is its reciprocal.
-    unit, power = near_power(x)
-    return x * power, unit, power
-
-
-def add_scaled(a: Scaled, b: Scaled) -> Scaled:
+def add_scaled(a: Scaled, b: Scaled, add: Callable[..., pairs.Pair] = pairs.add) -> Scaled:
     """The sum of two numbers of about 1 times powers of two, in the greater of both units.
 
     Each of many additions may be off by `2**-46` of the sum of the magnitudes (`2**-104` of
     float64 parts). What is less than `2**-126` of the other is added as if it were that.
+    `add` adds pairs.
     """
     top = xp.maximum(a[2], b[2])
     powers = normal_powers_of_two(a[2], b[2], less=top, dtype=a[0].dtype)
     x, y = (
         (high * power, low * power) for (high, low, _), power in zip((a, b), powers, strict=True)
     )
-    return *pairs.add(x, y), top
+    return *add(x, y), top
 
 
 def scaled_by(x: DoubleFloat, exponent: jax.Array) -> DoubleFloat:

@@ -37,6 +37,13 @@ def near_power(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return field.astype(xp.int32) + least, power
 
 
+def scaled_to_one(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Floats in units of powers of two in which they are about 1: the exponents of the units, and
+    the reciprocals of these."""
+    unit, power = near_power(x)
+    return x * power, unit, power
+
+
 def exponent_of(x: jax.Array) -> jax.Array:
     """The int32 `e` with `2**(e - 1) <= |x| < 2**e`; the least one for zeros and subnormals."""
     return _field(x).astype(xp.int32) + _fields(x.dtype)[3]

@@ -7,7 +7,7 @@ import jax
 from datarax._checks import integers, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import at, lax, xp
+from datarax._xp import at, lax, on_host, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_parts
@@ -23,7 +23,8 @@ from datarax.statistics.moments import (
     in_unit_of_greatest,
     unit_exponent,
 )
-from datarax.statistics.scatter_counts import scatter_sum
+from datarax.statistics.scatter_counts import scatter_floats, scatter_sum
+from datarax.statistics.sums_about_mean import powers_about_mean
 
 
 class ClusterMoments(CountsInvalid, kw_only=False):
@@ -129,21 +130,28 @@ class ClusterMoments(CountsInvalid, kw_only=False):
         scale = power_of_two(-unit, x.dtype)[labels]
         x = xp.where(counts, x, 0) * scale
 
-        def total(values: jax.Array) -> DoubleFloat:
-            return scatter_sum(place, values, clusters * features).reshape(clusters, features)
+        def totals(*values: jax.Array) -> list[DoubleFloat]:
+            if on_host(place, *values):
+                found = [scatter_sum(place, x, clusters * features) for x in values]
+            else:
+                columns = xp.stack([x.reshape(-1) for x in values], -1)
+                both = scatter_floats(place.reshape(-1), columns, clusters * features)
+                found = [both[:, i] for i in range(len(values))]
+            return [x.reshape(clusters, features) for x in found]
 
-        count = total(w)
+        count, total = totals(w, w * x)
         # The mean in two steps: the second corrects what the first rounded away. One bit less in
         # the first, so that no compiler merges its rounding into the subtraction that follows.
         info = xp.finfo(x.dtype)
         divisor = count.map(lambda part: xp.where(count.high > 0, part, 1))
-        first = (total(w * x) / divisor).to_float()
+        first = (total / divisor).to_float()
         first = lax.reduce_precision(first, info.nexp, info.nmant - 1)
         d = x - first[labels]
         for part in rest:
             d = d + xp.where(counts, part, 0) * scale
-        second = (total(w * d) / divisor).to_float()
-        d = d - second[labels]
+        total, squares = totals(w * d, w * d * d)
+        second = (total / divisor).to_float()
+        squares = powers_about_mean(count, DoubleFloat.of(second), [squares])
         mean = LongMean(DoubleFloat.of(first), second).parts(many_digits)
         exponents = unit, xp.broadcast_to(weight_unit, unit.shape)
-        return self.central.holding(count, *mean, [total(w * d * d)], exponents)
+        return self.central.holding(count, *mean, squares, exponents)

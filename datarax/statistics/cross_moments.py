@@ -15,7 +15,7 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, on_host, xp
+from datarax._xp import on_host, xp
 from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
@@ -83,6 +83,10 @@ class CrossedMoments(CentralMoments):
 
     def stored(self) -> Self:
         return super().stored().with_co(tuple(self.co))  # type: ignore[arg-type]
+
+    def finite(self) -> Self:
+        held = super().finite()
+        return held.with_co(self.co_double.finite) if self.co else held
 
     def _times(self, weight: Any, unit: jax.Array | None = None) -> Self:
         held = super()._times(weight, unit)
@@ -215,26 +219,13 @@ class TwoMoments(CrossedMoments):
         return self.with_parts(changed)
 
     def of_all_sums(self, sums: SumsAboutMean) -> Self:
-        weight, axis = sums.weight, sums.weight.ndim - len(self.shape)
-        if axis:  # that of stacked states
-            weight = weight.map(lambda x: lax.expand_dims(x, (axis,)))
-        means, squares = stack(sums.means, axis), stack(sums.powers[0], axis)
-        second = None if sums.seconds is None else xp.stack(sums.seconds, axis)
-        weight = weight.broadcast_to(means.shape)
-        if sums.units is not None:
-            units = xp.stack(sums.units[0], axis)
-            rest, weights = xp.zeros(units.shape, means.dtype), sums.units[1]
-            if axis:
-                weights = lax.expand_dims(weights, (axis,))
-            units = units, xp.broadcast_to(weights, units.shape)
-            held = self.holding(weight, means, rest, [squares], units)
-            return held if sums.co is None else held.with_co(sums.co)
-        held, (values, weights) = self.of_sums(weight, means, [squares], second)
         if sums.co is None:
-            return held
-        return held.with_co(
-            sums.co * self.first(weights) * self.first(values) * self.second(values)
-        )
+            return super().of_all_sums(sums)
+        if sums.units is not None:
+            return super().of_all_sums(sums).with_co(sums.co)
+        held, (values, weights) = self.of_sums(sums.weight, sums.means, sums.powers, sums.second)
+        units = self.first(weights) * self.first(values) * self.second(values)
+        return held.with_co(sums.co * units)
 
     def product(self, x: PyTree, y: PyTree) -> PyTree:
         return self.first(x) * self.second(y)

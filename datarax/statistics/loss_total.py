@@ -24,10 +24,9 @@ from datarax.numerics.scaled_double import (
     ScaledDouble,
     scaled_power,
     unit_difference,
-    unit_product,
 )
 from datarax.numerics.scaled_sums import scaled_part
-from datarax.numerics.scaling import one_where_zero, times_power_of_two
+from datarax.numerics.scaling import one_where_zero, power_of_two, scaled_to_one, times_power_of_two
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import CountsInvalid
@@ -126,13 +125,20 @@ def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
     """
     along = (x.ndim - 1,)
     if not is_one(x):
-        pairs = (x, y), (x, x), (y, y)
-        both, *squares = reduced([Term(unit_product(*pair), along) for pair in pairs])
-        lengths = (squares[0] * squares[1]).sqrt()
-        safe = DoubleFloat.of(one_where_zero(lengths.double.high))
-        cosines = (both / ScaledDouble(safe, lengths.exponent)).to_float()
+        (x, unit, _), (y, other, _) = scaled_to_one(x), scaled_to_one(y)
+        products = (x * y, unit + other), (x * x, unit + unit), (y * y, other + other)
+        both, *squares = reduced(
+            [Term(ScaledDouble(DoubleFloat.of(p).finite, e), along) for p, e in products]
+        )
+        # Floats are enough for the lengths: the root of a part times an even power of two.
+        square = squares[0].double.high * squares[1].double.high
+        exponent = squares[0].exponent + squares[1].exponent
+        odd = exponent & 1
+        lengths = xp.sqrt(square * (odd + 1).astype(square.dtype))
+        power = power_of_two(both.exponent - ((exponent - odd) >> 1), square.dtype)
+        cosines = both.double.high / one_where_zero(lengths) * power
         # The exponents of zeros mean nothing.
-        return xp.where(lengths.double.high > 0, xp.clip(cosines, -1, 1), 0)
+        return xp.where(lengths > 0, xp.clip(cosines, -1, 1), 0)
     # In float64, in which no product of float32 over- or underflows.
     if on_host(x, y):
         both, *squares = (xp.vecdot(a, b) for a, b in ((x, y), (x, x), (y, y)))

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
@@ -17,7 +19,7 @@ from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold
 from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target
 from datarax.distributed.merge_ops import filled, zeros
-from datarax.numerics.double_float import DoubleFloat, has_wide, split, where
+from datarax.numerics.double_float import DoubleFloat, has_wide, split, stack, where
 from datarax.numerics.limbs import float_or_double, is_wide
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import (
@@ -121,14 +123,13 @@ class CentralMoments(ElementwiseState, kw_only=False):
         return sums_about_mean([x], w, axes, self.order, finish)
 
     def of_all_sums(self, sums: "SumsAboutMean") -> Self:
-        """Moments from the sums of all variables: see `of_sums`."""
-        powers = [power[0] for power in sums.powers]
-        if sums.units is not None:
-            (unit,), weight_unit = sums.units
-            rest = xp.zeros(unit.shape, sums.weight.dtype)
-            return self.holding(sums.weight, sums.means[0], rest, powers, (unit, weight_unit))
-        second = None if sums.seconds is None else sums.seconds[0]
-        return self.of_sums(sums.weight, sums.means[0], powers, second)[0]
+        """Moments from sums: as they are if they are in units, else see `of_sums`."""
+        if sums.units is None:
+            return self.of_sums(sums.weight, sums.means, sums.powers, sums.second)[0]
+        unit, weight_unit = sums.units
+        units = unit, xp.broadcast_to(weight_unit, unit.shape)
+        rest = xp.zeros(unit.shape, sums.means.dtype)
+        return self.holding(sums.weight, sums.means, rest, sums.powers, units)
 
     def of_sums(
         self,
@@ -190,6 +191,17 @@ class CentralMoments(ElementwiseState, kw_only=False):
             }
         )
 
+    def finite(self) -> Self:
+        """The same moments with double-floats that are known to be finite, to merge them."""
+        count, mean, powers = self.doubles()
+        return self.with_parts(
+            {
+                "count": count.finite,
+                "mean": mean.finite,
+                "powers": tuple(power.finite for power in powers),
+            }
+        )
+
     def doubles(self) -> tuple[DoubleFloat, DoubleFloat, list[DoubleFloat]]:
         """The count, the mean without `mean_rest`, the sums of powers; in units of the state."""
         count, mean, *powers = map(as_double, (self.count, self.mean, *self.powers))
@@ -235,12 +247,12 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def combine(self, other: Self) -> Self:
         first, second = self.exponents, other.exponents
         exponents = xp.maximum(first[0], second[0]), xp.maximum(first[1], second[1])
-        a, b = self.in_units(exponents), other.in_units(exponents)
+        a, b = (each.in_units(exponents).finite() for each in (self, other))
         (n, mean, _), (m, other_mean, _) = a.doubles(), b.doubles()
         total, first, rests = n + m, other_mean - mean, None
         if not _are_zeros(a.mean_rest, b.mean_rest):
             rests = b.mean_rest - a.mean_rest
-        means = first if rests is None else first + rests
+        means = first if rests is None else first.corrected(rests)
         apart = Apart(means, _share(m, total), n, total, first, rests)
         return a.plus(b, total, apart).stored()
 
@@ -413,22 +425,28 @@ class MomentTerms(RowTerms):
         (weight,) = yield Packed("sum", [of_rows(w)])
         sums = yield target.apart("sum", list(map(of_rows, terms)))
         co = sums.pop() if crossed else None
-        none = DoubleFloat.of(0, np.float32)
-        means, powers, seconds = [], [], []
-        for i, centre in enumerate(centres):
-            first, *others = sums[i * stacked.order : (i + 1) * stacked.order]
-            rest = first / _one_where_zero(weight)
-            if is_long:
-                second = nearer[0][i] + nearer[1][i] + rest
-                seconds.append(where(weight.high != 0, second, none).to_float())
-            else:
-                centre = centre + rest
-            means.append(where(weight.high != 0, centre, none))
-            powers.append((rest, powers_about_mean(weight, rest, others)))
+        # The axis of two variables follows that of the states.
+        axis = weight.ndim - n
+        joined = partial(stack, axis=axis) if len(apart) > 1 else itemgetter(0)
+        centre, firsts = joined(centres), joined(sums[:: stacked.order])
+        weight = (
+            weight
+            if weight.ndim == centre.ndim
+            else weight.map(lambda x: lax.expand_dims(x, (axis,)))
+        )
+        weight = weight.broadcast_to(centre.shape)
+        rest = firsts / _one_where_zero(weight)
+        some, none, second = weight.high != 0, DoubleFloat.of(0, np.float32), None
+        if is_long:
+            steps = [joined(each) for each in nearer]
+            second = where(some, steps[0] + steps[1] + rest, none).to_float()
+        else:
+            centre = centre + rest
+        powers = [joined(sums[k :: stacked.order]) for k in range(1, stacked.order)]
+        powers = powers_about_mean(weight, rest, powers)
         if co is not None:
-            co = co_moment_about_means(weight, powers, co)
-        by_power = [list(each) for each in zip(*(own for _, own in powers), strict=True)]
-        sums = SumsAboutMean(weight, means, by_power, co, seconds or None)
+            co = co_moment_about_means(weight, rest, powers[0], co, axis)
+        sums = SumsAboutMean(weight, where(some, centre, none), powers, co, second)
         return stacked.combine(stacked.of_all_sums(sums))
 
 

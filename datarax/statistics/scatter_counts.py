@@ -325,9 +325,9 @@ def scatter_floats(place: jax.Array, values: jax.Array, size: int) -> DoubleFloa
         return DoubleFloat.of(values).map(scattered)
     # A scatter adds one value at a time, so a large sum would absorb small values. Two remedies:
     # the rows keep the sums short; and each value is split into two parts, of which the upper parts
-    # add up exactly.
-    upper, lower = split_for_sum(values, (0,))
-    return DoubleFloat.of(scattered(upper)) + scattered(lower)
+    # add up exactly. One scatter adds up both.
+    sums = scattered(xp.stack(split_for_sum(values, (0,)), 1))
+    return DoubleFloat.of(sums[:, 0]) + sums[:, 1]
 
 
 def host_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:

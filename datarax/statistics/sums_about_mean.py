@@ -1,7 +1,7 @@
-"""Sums over the rows of a batch of powers of the distances from the mean, in float64."""
+"""Sums over the rows of a batch of powers of the distances from the mean."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,29 +11,41 @@ from datarax._typing import PyTree
 from datarax._xp import BLOCK, lax, xp
 from datarax.algebra.one_pass import Fold, Term, reduced
 from datarax.numerics import limbs
-from datarax.numerics.double_float import DoubleFloat, is_one, where
+from datarax.numerics.double_float import (
+    DoubleFloat,
+    FiniteDouble,
+    float_difference,
+    is_one,
+    stack,
+    where,
+)
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by, unit_difference, unit_product
-from datarax.numerics.scaling import power_of_two
+from datarax.numerics.scaling import normal_power_of_two
 
 _MOST_COUNTED = 2**31
 """An int32 counts a mask of fewer elements."""
 
 
 class SumsAboutMean(NamedTuple):
-    """Sums over rows of powers of the distances from the mean, in float64."""
+    """Sums over rows of powers of the distances from the mean.
+
+    Of several variables, each array has an axis for them: the first one, of stacked states the one
+    that follows that of the states.
+    """
 
     weight: DoubleFloat
-    """The total weight."""
-    means: list[DoubleFloat]
+    """The total weight, of the shape of the means."""
+    means: DoubleFloat
     """The mean of each variable; 0 where the weight is 0."""
-    powers: list[list[DoubleFloat]]
-    """For k from 2 on, `sum(w * (x - mean)**k)` of each variable."""
+    powers: list[DoubleFloat]
+    """For k from 2 on, `sum(w * (x - mean)**k)`."""
     co: DoubleFloat | None
-    """`sum(w * (x - mean x) * (y - mean y))` of the first two variables, if it is asked for."""
-    seconds: list[jax.Array] | None = None
-    """If given, a small correction of each mean."""
-    units: tuple[list[jax.Array], jax.Array] | None = None
-    """If given, the exponents of the units of each variable, and that of the weights."""
+    """`sum(w * (x - mean x) * (y - mean y))` of the two variables, if it is asked for."""
+    second: jax.Array | None = None
+    """If given, a small correction of the means."""
+    units: tuple[jax.Array, jax.Array] | None = None
+    """The exponents of the units of the values, and of the weights; None for units of 1, which are
+    for sums in float64."""
 
 
 def sums_about_mean(
@@ -46,154 +58,60 @@ def sums_about_mean(
     crossed: bool = False,
     of_errors: bool = False,
 ) -> Fold:
-    """Sums of variables over rows, in two passes.
+    """Sums of variables over rows, in two passes: in float64, or else in pairs.
 
     The first pass gives the means. The second one is about a centre near the mean, which is the
-    value itself if all values are equal: so their distances are exactly 0. A sum of fewer than
-    2**29 equal values is exact, and so is its quotient; of weighted values, the quotient is rounded
-    to a few digits more than a float has, and the second pass gives the distance of the mean, too.
+    value itself if all values are equal: so their distances are exactly 0. The centre has a few
+    digits more than a float in float64, and those of a float in pairs. How far the mean is above it
+    is known from the mean. In float64, a sum of fewer than 2**29 equal values is exact, and so is
+    its quotient: then the centre is the mean.
+
+    Pairs are in units in which values and weights are about 1. The first pass gives the greatest
+    exponents, too, of which the units are made.
 
     With `of_errors`, the first variable is the difference of the first two that are given.
     """
-    if not _is_one(variables[0]):
-        return _sums_in_units(
-            variables, w, axes, order, finish, crossed=crossed, of_errors=of_errors
-        )
+    in_units = not _is_one(variables[0])
     is_mask = w.dtype == np.bool_
     some = w if is_mask else w != 0
-    is_exact = is_mask and order == 2 and w.size < 2**29
-
-    def values(given: Iterable[jax.Array | DoubleFloat]) -> list[DoubleFloat]:
-        first, *rest = map(DoubleFloat.of, given)
-        return [first - rest[0] if of_errors else first, *rest]
-
-    xs = [x.map(lambda part: xp.where(some, part, 0)) for x in values(variables)]
-
-    def weighted(x: DoubleFloat) -> Term:
-        return Term((x if is_mask else x * w).wide, axes)
-
-    def second(total: DoubleFloat | jax.Array, *sums: DoubleFloat) -> PyTree:
-        weight = total if isinstance(total, DoubleFloat) else DoubleFloat.of(total, np.float32)
-        safe = where(weight.high > 0, weight, DoubleFloat.of(1, np.float32))
-        centres = [each / safe for each in sums]
-        if not is_exact:
-            centres = [c.map(lambda x: lax.reduce_precision(x, 11, 30)) for c in centres]
-        apart = [
-            (x - centre.map(lambda part: lax.expand_dims(part, axes))).map(
-                lambda part: xp.where(some, part, 0)
-            )
-            for x, centre in zip(values(map(_again, variables)), centres, strict=True)
-        ]
-        terms = [] if is_exact else [weighted(d) for d in apart]
-        raised = apart
-        for _ in range(2, order + 1):
-            raised = [p * d for p, d in zip(raised, apart, strict=True)]
-            terms += map(weighted, raised)
-        if crossed:
-            terms.append(weighted(apart[0] * apart[1]))
-        found = reduced(terms)
-        n, co = len(xs), found.pop() if crossed else None
-        if is_exact:
-            return finish(SumsAboutMean(weight, centres, [found], co))
-        first, *powers = (found[i : i + n] for i in range(0, n * order, n))
-        rest = [each / safe for each in first]
-        means = [centre + r for centre, r in zip(centres, rest, strict=True)]
-        columns = [
-            powers_about_mean(weight, r, [each[i] for each in powers]) for i, r in enumerate(rest)
-        ]
-        if co is not None:
-            co = co_moment_about_means(weight, list(zip(rest, columns, strict=True)), co)
-        return finish(
-            SumsAboutMean(weight, means, [list(k) for k in zip(*columns, strict=True)], co)
-        )
-
-    # Weights are added up in float64, and so are masks of more elements than an int32 counts.
-    weight = w if is_mask and w.size < _MOST_COUNTED else DoubleFloat.of(w, np.float32).wide
-    return Fold([Term(weight, axes), *map(weighted, xs)], second)
-
-
-def _sums_in_units(
-    variables: Sequence[jax.Array | DoubleFloat],
-    w: jax.Array,
-    axes: tuple[int, ...],
-    order: int,
-    finish: Callable[[SumsAboutMean], PyTree],
-    *,
-    crossed: bool,
-    of_errors: bool,
-) -> Fold:
-    """`sums_about_mean` without float64: values and weights in units in which they are about 1.
-
-    The first pass gives the means, and the greatest exponents, of which the units are made. The
-    centres of the second pass are floats, as near to the means as floats are.
-    """
-    is_mask = w.dtype == np.bool_
-    some = w if is_mask else w != 0
-
-    def masked(x: PyTree) -> PyTree:
-        def chosen(part: jax.Array) -> jax.Array:
-            return xp.where(some, part, xp.zeros((), part.dtype))
-
-        return x.map(chosen) if isinstance(x, DoubleFloat) else chosen(x)
-
-    def scaled(given: Sequence[PyTree]) -> list[ScaledDouble]:
-        """The variables in units of their own."""
-        x, *rest = map(masked, given)
-        first = unit_difference(x, rest[0]) if of_errors else unit_product(x)
-        return [first, *map(unit_product, rest)]
-
-    def in_units(given: Sequence[PyTree], units: Sequence[jax.Array]) -> list[DoubleFloat]:
-        """The variables in given units."""
-        units = [lax.expand_dims(unit, axes) for unit in units]
-        x, *rest = map(masked, given)
-        if of_errors:
-            e = unit_difference(x, rest[0])
-            first = scaled_by(e.double, e.exponent - units[0])
-        else:
-            first = scaled_by(DoubleFloat.of(x), -units[0])
-        return [
-            first,
-            *(scaled_by(DoubleFloat.of(y), -u) for y, u in zip(rest, units[1:], strict=True)),
-        ]
-
-    rows = scaled(variables)
-    weight = w if is_mask and w.size < _MOST_COUNTED else unit_product(w.astype(rows[0].dtype))
-    terms: list[Term] = [Term(weight, axes)]
-    if is_mask:
-        terms += [Term(x, axes) for x in rows]
-    else:
-        weights = unit_product(w)
-        terms += [Term(x * weights, axes) for x in rows]
+    is_exact = not in_units and is_mask and order == 2 and w.size < 2**29
+    rows = _numbers(variables, some, of_errors=of_errors)
+    n, dtype = len(rows), rows[0].dtype
+    # Weights are added up as floats, and so are masks of more elements than an int32 counts.
+    weights = None if is_mask and w.size < _MOST_COUNTED else _number(w.astype(dtype))
+    terms: list[Term] = [Term(w if weights is None else weights, axes)]
+    terms += [Term(x if is_mask else x * weights, axes) for x in rows]
+    if in_units and not is_mask:
         terms += [Term(x.exponent, axes, "max") for x in rows]
 
-    def second(total: ScaledDouble | jax.Array, *found: Any) -> PyTree:
-        sums = found[: len(rows)]
-        # The greatest exponents: those of sums in which all weights are 1 are the same.
-        tops = [x.exponent for x in sums] if is_mask else found[len(rows) :]
-        dtype = sums[0].dtype
-        least = xp.int32(xp.finfo(dtype).minexp)
-        units = [xp.clip(top - xp.int32(DIGITS), least, -least) for top in tops]
-        if isinstance(total, ScaledDouble):
-            # Weights of 1 are in units of 1.
-            some_unit = xp.int32(0) if is_mask else total.exponent
-            weight_unit = xp.clip(xp.where(total.double.high > 0, some_unit, least), least, -least)
-            weight = scaled_by(total.double, total.exponent - weight_unit)
+    def second(total: Any, *found: Any) -> PyTree:
+        sums, units, factor = _joined(found[:n]), None, w
+        if in_units:
+            # The greatest exponents: those of sums in which all weights are 1 are the same.
+            tops = sums.exponent if is_mask else xp.stack(found[n:]) if n > 1 else found[n]
+            weight, units = _weight_and_units(
+                total, tops, dtype, is_mask=is_mask, are_few=w.size < 2**24
+            )
+            unit = units[0] if is_mask else units[0] + _broadcast(units[1], tops.shape)
+            sums = scaled_by(sums.double.finite, sums.exponent - unit)
+            factor = (
+                w if is_mask else w * lax.expand_dims(normal_power_of_two(-units[1], dtype), axes)
+            )
         else:
-            weight_unit = xp.where(total > 0, xp.int32(0), least)
-            weight = limbs.as_double(total)
-        safe = where(weight.high > 0, weight, DoubleFloat.of(1, dtype))
-        means = [
-            scaled_by(x.double / safe, x.exponent - unit - (0 if is_mask else weight_unit))
-            for x, unit in zip(sums, units, strict=True)
-        ]
-        apart = [
-            masked(x - lax.expand_dims(mean.high, axes))
-            for x, mean in zip(in_units(list(map(_again, variables)), units), means, strict=True)
-        ]
-        factor = None if is_mask else w * lax.expand_dims(power_of_two(-weight_unit, dtype), axes)
+            weight = total if isinstance(total, DoubleFloat) else DoubleFloat.of(total, dtype)
+        weight = weight.broadcast_to(sums.shape)
+        means = sums / where(weight.high > 0, weight, _constant(1, weight))
+        if in_units:
+            centres, rests = means.high, means.low
+        elif is_exact:
+            centres, rests = means, None
+        else:
+            centres = means.map(lambda x: lax.reduce_precision(x, 11, 30))
+            rests = means - centres
+        apart = _distances(variables, some, axes, centres, units, of_errors=of_errors)
 
         def weighted(x: DoubleFloat) -> Term:
-            return Term(x if factor is None else x * factor, axes)
+            return Term(x if is_mask else x * factor, axes)
 
         raised, again = apart, []
         for _ in range(2, order + 1):
@@ -203,24 +121,134 @@ def _sums_in_units(
             again.append(weighted(apart[0] * apart[1]))
         results = reduced(again)
         co = results.pop() if crossed else None
-        powers = [results[i :: len(rows)] for i in range(len(rows))]
-        # The distance of a mean from its centre. If all values are equal, it is rounding alone.
-        rests = [
-            xp.where(own[0].high == 0, xp.zeros((), dtype), mean.low) if own else mean.low
-            for mean, own in zip(means, powers, strict=True)
-        ]
-        means = [DoubleFloat(mean.high, rest) for mean, rest in zip(means, rests, strict=True)]
-        columns = [
-            powers_about_mean(weight, DoubleFloat.of(rest), own)
-            for rest, own in zip(rests, powers, strict=True)
-        ]
-        if co is not None:
-            moved = [(DoubleFloat.of(r), own) for r, own in zip(rests, columns, strict=True)]
-            co = co_moment_about_means(weight, moved, co)
-        by_power = [list(each) for each in zip(*columns, strict=True)]
-        return finish(SumsAboutMean(weight, means, by_power, co, units=(units, weight_unit)))
+        powers = [_joined(results[i : i + n]) for i in range(0, len(results), n)]
+        if rests is not None:
+            if powers:  # if all values are equal, the rest is rounding alone
+                flat = _rough(powers[0]) == 0
+                rests = _replaced(flat, rests)
+            means = DoubleFloat(centres, rests).finite if in_units else centres + rests
+            powers = powers_about_mean(weight, rests, powers)
+            if co is not None:
+                co = co_moment_about_means(weight, rests, powers[0], co)
+        return finish(SumsAboutMean(weight, means, powers, co, units=units))
 
     return Fold(terms, second)
+
+
+def _number(x: jax.Array | DoubleFloat) -> DoubleFloat | ScaledDouble:
+    """Finite values as numbers to multiply and to add up: in float64, or in units of their own."""
+    return DoubleFloat.of(x) if _is_one(x) else unit_product(x).finite
+
+
+def _numbers(
+    variables: Sequence[jax.Array | DoubleFloat], some: jax.Array, *, of_errors: bool
+) -> list[Any]:
+    """The variables as numbers to add up; 0 where `some` does not hold."""
+    if _is_one(variables[0]):
+        x, *rest = map(DoubleFloat.of, variables)
+        return [_masked(some, each) for each in (x - rest[0] if of_errors else x, *rest)]
+    x, *rest = (_masked(some, each) for each in variables)
+    first = unit_difference(x, rest[0]).finite if of_errors else _number(x)
+    return [first, *map(_number, rest)]
+
+
+def _distances(
+    variables: Sequence[jax.Array | DoubleFloat],
+    some: jax.Array,
+    axes: tuple[int, ...],
+    centres: Any,
+    units: tuple[jax.Array, jax.Array] | None,
+    *,
+    of_errors: bool,
+) -> list[DoubleFloat]:
+    """The distances of the variables from centres, in units; 0 where `some` does not hold."""
+    several = len(variables) > 1
+
+    def of_each(found: Any, i: int) -> Any:
+        """That of a variable, with the axes of its rows."""
+        return _each_part(found[i] if several else found, lambda x: lax.expand_dims(x, axes))
+
+    if units is None:
+        x, *rest = map(DoubleFloat.of, map(_again, variables))
+        values = [x - rest[0] if of_errors else x, *rest]
+        return [_masked(some, x - of_each(centres, i)) for i, x in enumerate(values)]
+    found = []
+    powers = normal_power_of_two(-units[0], centres.dtype)
+    x, *rest = map(_again, variables)
+    for i, each in enumerate((x, *rest)):
+        power = of_each(powers, i)
+        scaled = _each_part(each, lambda part, power=power: part * power)
+        if of_errors and not i:
+            # Equal numbers, however great, have the difference 0.
+            scaled, other = (
+                _each_part(part, lambda x: xp.clip(x, -_GREATEST, _GREATEST))
+                for part in (scaled, _each_part(rest[0], lambda part, power=power: part * power))
+            )
+            scaled = _exact_difference(scaled, other)
+        found.append(_masked(some, _exact_difference(scaled, of_each(centres, i))))
+    return found
+
+
+def _exact_difference(x: Any, y: Any) -> FiniteDouble:
+    """The difference of floats or double-floats."""
+    if isinstance(x, DoubleFloat):
+        return x.finite - y
+    return DoubleFloat.of(x).finite - y if isinstance(y, DoubleFloat) else float_difference(x, y)
+
+
+_GREATEST = 2.0**126
+
+
+def _weight_and_units(
+    total: Any, tops: jax.Array, dtype: np.dtype, *, is_mask: bool, are_few: bool
+) -> tuple[DoubleFloat, tuple[jax.Array, jax.Array]]:
+    """The total weight, and the exponents of the units of values and of weights."""
+    least = xp.int32(xp.finfo(dtype).minexp)
+    unit = xp.clip(tops - xp.int32(DIGITS), least, -least)
+    if not isinstance(total, ScaledDouble):
+        # A float holds the number of a few rows.
+        weight = DoubleFloat.of(total.astype(dtype)) if are_few else limbs.as_double(total)
+        return weight.finite, (unit, xp.where(total > 0, xp.int32(0), least))
+    # Weights of 1 are in units of 1.
+    some_unit = xp.int32(0) if is_mask else total.exponent
+    weight_unit = xp.clip(xp.where(total.double.high > 0, some_unit, least), least, -least)
+    return scaled_by(total.double.finite, total.exponent - weight_unit), (unit, weight_unit)
+
+
+def _joined(variables: Sequence[Any]) -> Any:
+    """Numbers of several variables with a first axis for them; those of one as they are."""
+    x, *others = variables
+    if not others:
+        return x
+    if isinstance(x, ScaledDouble):
+        doubles = stack([each.double for each in variables])
+        return ScaledDouble(doubles, xp.stack([each.exponent for each in variables]))
+    return stack(variables)
+
+
+def _each_part(x: Any, function: Callable[[jax.Array], jax.Array]) -> Any:
+    """`function` of an array, or of the parts of a double-float."""
+    return x.map(function) if isinstance(x, DoubleFloat) else function(x)
+
+
+def _masked(some: jax.Array, x: Any) -> Any:
+    """Numbers, but 0 where a mask does not hold."""
+    return _each_part(x, lambda part: xp.where(some, part, xp.zeros((), part.dtype)))
+
+
+def _replaced(flat: jax.Array, x: Any) -> Any:
+    """Numbers, but 0 where a mask holds."""
+    return _each_part(x, lambda part: xp.where(flat, xp.zeros((), part.dtype), part))
+
+
+def _broadcast(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return x if x.shape == shape else xp.broadcast_to(x, shape)
+
+
+def _constant(x: float, like: DoubleFloat) -> DoubleFloat:
+    """A number to choose instead of one of a double-float."""
+    made = DoubleFloat.of(x, like.dtype)
+    return made.finite if isinstance(like, FiniteDouble) else made
 
 
 class HostSums(NamedTuple):
@@ -341,50 +369,54 @@ def _again(x: jax.Array | DoubleFloat) -> jax.Array | DoubleFloat:
 
 
 def powers_about_mean(
-    weight: DoubleFloat, rest: DoubleFloat, powers: Sequence[DoubleFloat]
+    weight: DoubleFloat, rests: Any, powers: Sequence[DoubleFloat]
 ) -> list[DoubleFloat]:
-    """Sums of powers about the mean, from those about a centre that is `rest` below it.
+    """Sums of powers about the mean, from those about a centre that is `rests` below it.
 
     All are 0 where rounding alone is left of the sum of squares, which is never below 0.
     """
     if not powers:
         return []
     # What is subtracted is small: floats have enough digits of it.
-    weight, rest, *found = map(_rough, (weight, rest, *powers))
-    square = weight * rest * rest
+    weight, rests, *found = map(_rough, (weight, rests, *powers))
+    square = weight * rests * rests
     moved = [powers[0] - square]
     if len(powers) > 1:
-        moved.append(powers[1] - rest * (found[0] * 3 - square * 2))
+        moved.append(powers[1] - rests * (found[0] * 3 - square * 2))
     if len(powers) > 2:
-        moved.append(powers[2] - rest * (found[1] * 4 - rest * (found[0] * 6 - square * 3)))
-    varies = moved[0] > square * _ROUNDING
-    return [where(varies, x, DoubleFloat.of(0, powers[0].dtype)) for x in moved]
+        moved.append(powers[2] - rests * (found[1] * 4 - rests * (found[0] * 6 - square * 3)))
+    varies = _rough(moved[0]) > square * _ROUNDING
+    return [where(varies, x, _constant(0, x)) for x in moved]
 
 
 def co_moment_about_means(
-    weight: DoubleFloat, moved: Sequence[tuple[DoubleFloat, list[DoubleFloat]]], co: DoubleFloat
+    weight: DoubleFloat, rests: Any, squares: DoubleFloat, co: DoubleFloat, axis: int = 0
 ) -> DoubleFloat:
     """The co-moment of two variables about their means, from that about centres.
 
     Args:
         weight: the total weight.
-        moved: of each variable, how far its mean is above the centre, and its sums of powers.
+        rests: how far each mean is above the centre.
+        squares: the sums of squares about the means.
         co: the co-moment about the centres.
+        axis: that of the two variables.
     """
-    (rest, (squares, *_)), (other_rest, (other_squares, *_)) = moved
-    co = co - _rough(weight) * _rough(rest) * _rough(other_rest)
+    x, y = (
+        _each_part(_rough(rests), lambda r, i=i: r[(slice(None),) * axis + (i,)]) for i in (0, 1)
+    )
+    weight = _each_part(_rough(weight), lambda r: r[(slice(None),) * axis + (0,)])
+    co = co - weight * x * y
     # Of what does not vary, rounding alone is left.
-    varies = (squares > 0) & (other_squares > 0)
-    return where(varies, co, DoubleFloat.of(0, co.dtype))
+    return where(xp.all(_rough(squares) > 0, axis), co, _constant(0, co))
 
 
 def _is_one(x: jax.Array | DoubleFloat) -> bool:
     return x.is_one if isinstance(x, DoubleFloat) else is_one(x)
 
 
-def _rough(x: DoubleFloat) -> Any:
+def _rough(x: Any) -> Any:
     """A number in float64, or its nearest float."""
-    return x if x.is_one else x.high
+    return x.high if isinstance(x, DoubleFloat) and not x.is_one else x
 
 
 DIGITS = 16

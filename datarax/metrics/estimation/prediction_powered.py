@@ -10,7 +10,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field
 from datarax.metrics.base import Metric, shareable
-from datarax.numerics.double_float import DoubleFloat, concatenate, stack, where
+from datarax.numerics.double_float import DoubleFloat, concatenate, float_product, stack, where
 from datarax.numerics.scaling import nan_where, times_power_of_two
 from datarax.statistics.batches import broadcast_leading, rows_weight
 from datarax.statistics.cross_moments import TwoMoments
@@ -52,14 +52,13 @@ class JudgedMoments(CountsInvalid):
         f, y = map(as_float, given)
         known = integers(labelled, "labelled", "booleans", booleans=True).astype(xp.bool_)
         known = broadcast_leading(known, f.shape, "labelled")
-        y = xp.where(known, y, 0)
+        y = xp.where(known, y, xp.zeros((), y.dtype))
         w, invalid = rows_weight(not_finite(f) | not_finite(y), weights)
         w = xp.broadcast_to(w, f.shape)
         counts = w.astype(xp.bool_)
-        f, y = (xp.where(counts, x, 0) for x in (f, y))
-        # The product of two floats is exact in a double-float.
-        weight = DoubleFloat.of(w.astype(float_dtype(f)))
-        wf, wy = weight * f, weight * y
+        f, y = (xp.where(counts, x, xp.zeros((), x.dtype)) for x in (f, y))
+        w = w.astype(float_dtype(f))
+        weight, wf, wy = DoubleFloat.of(w).finite, float_product(w, f), float_product(w, y)
         mine, others = counts & known, counts & ~known
         return self.with_batch(
             invalid,

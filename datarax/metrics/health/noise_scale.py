@@ -11,7 +11,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
 from datarax._xp import xp
 from datarax.metrics.base import Metric
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, float_difference
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import broadcast_leading, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range, with_batch
@@ -97,13 +97,17 @@ class GradientNoiseScale(Metric):
         w, invalid = rows_weight(unusable, weights)
         # Rows that do not count get numbers for which the formulas are finite.
         counts = w.astype(xp.bool_)
-        small, big = (DoubleFloat.of(xp.where(counts, x, 0)) for x in (small, big))
-        b, n = DoubleFloat.of(xp.where(counts, b, 1)), DoubleFloat.of(xp.where(counts, n, 2))
+        small, big, b, n = (
+            xp.where(counts, x, xp.asarray(harmless, x.dtype))
+            for x, harmless in ((small, 0), (big, 0), (b, 1), (n, 2))
+        )
         # E[small] = |G|^2 + trace / b and E[big] = |G|^2 + trace / n, with G the true gradient. So
         # (small - big) b / (n - b) estimates trace / n, the noise of the big gradient. It is in
         # both estimates, and each of them is rounded once.
-        noise = (small - big) * b / (n - b)
-        trace, square = (noise * n).to_float(), (big - noise).to_float()
+        share = DoubleFloat.of(b).finite / float_difference(n, b)
+        noise = float_difference(small, big) * share
+        trace = (DoubleFloat.of(n) * noise).to_float()
+        square = (DoubleFloat.of(big) - noise).to_float()
         sums = self.sums.plus((trace, w), (square, w), (xp.broadcast_to(w, trace.shape), None))
         return with_batch(self, invalid, sums=sums)
 
