@@ -10,7 +10,13 @@ import pytest
 
 import datarax
 from datarax.numerics import DoubleFloat
-from datarax.numerics.double_float import concatenate, stack, where
+from datarax.numerics.double_float import (
+    concatenate,
+    float_difference,
+    float_product,
+    stack,
+    where,
+)
 from datarax.numerics.limbs import double_from_limbs
 from datarax.numerics.pairs import add, two_product, two_sum
 from tests.helpers import assert_same
@@ -123,6 +129,34 @@ def test_operators_agree_with_rationals(rng, kind):
             # Python's numbers are rounded to a double-float first.
             slack = abs(p) + abs(q) if sign in "+-" else abs(want)
             assert abs(g - want) <= slack / 2**43, sign
+
+
+def test_finite_numbers_are_as_exact(rng):
+    a, b = (x + (x.high == 0).astype(np.float32) for x in (some_doubles(rng, 500) for _ in "ab"))
+    x, y, z = exact(a), exact(b), [Fraction(v) for v in b.high.tolist()]
+
+    @jax.jit
+    def computed(a, b):
+        found = [operation(a.finite, b.finite) for operation in BINARY.values()]
+        floats = [operation(a.finite, b.high) for operation in BINARY.values()]
+        squares = a.finite * a.finite
+        apart = float_difference(a.high, b.high), float_product(a.high, b.high)
+        return found, floats, squares, a.finite.corrected(a.low), apart
+
+    found, floats, squares, corrected, apart = computed(a, b)
+    for got, others in ((found, y), (floats, z)):
+        for number, (sign, operation) in zip(got, BINARY.items(), strict=True):
+            for g, p, q in zip(exact(number), x, others, strict=True):
+                slack = abs(p) + abs(q) if sign in "+-" else abs(operation(p, q))
+                assert abs(g - operation(p, q)) <= slack / 2**42, sign
+    for g, p in zip(exact(squares), x, strict=True):
+        assert abs(g - p * p) <= p * p / 2**42
+    for g, p, low in zip(exact(corrected), x, a.low.tolist(), strict=True):
+        assert abs(g - p - Fraction(low)) <= abs(p) / 2**43
+    highs = list(zip(map(Fraction, a.high.tolist()), z, strict=True))
+    for difference, product, (p, q) in zip(*map(exact, apart), highs, strict=True):
+        assert abs(difference - (p - q)) <= (abs(p) + abs(q)) / 2**46
+        assert abs(product - p * q) <= abs(p * q) / 2**46
 
 
 def test_products_with_powers_of_two_are_exact(rng):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import datarax
 from datarax import MetricInputError
 from datarax.statistics import CrossMoments, LossTotal, Moments, PairBuffer, Residuals
 from tests.helpers import merge, update, x64
@@ -49,6 +50,26 @@ def test_cross_moments_at_any_offset(rng, offset):
         seen = update(seen, preds[start : start + SIZE], target[start : start + SIZE])
     check_moments(seen, preds, target)
     check_moments(one_by_one(preds, target), preds, target)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_batches_far_from_zero_in_one_program(rng, platform):
+    """What a compiler computes again where it is used rounds the same everywhere."""
+
+    def folded(preds, target, weights):
+        seen = [CrossMoments(), Residuals(), CrossMoments()]
+        for rows in (slice(None, 100), slice(100, None)):
+            p, t, w = (x[rows] for x in (preds, target, weights))
+            seen = [*(each.update(p, t) for each in seen[:2]), seen[2].update(p, t, weights=w)]
+        return seen
+
+    preds, target = near_pairs(rng, 1e6, 250)
+    with datarax.lowering_for(platform):
+        plain, errors, weighted = jax.jit(folded)(preds, target, np.ones(250, np.float32))
+    check_moments(plain, preds, target, 1e-7)
+    check_moments(weighted, preds, target, 1e-7)
+    e = preds.astype(np.float64) - target
+    np.testing.assert_allclose(total(errors.error_squares), e.size * e.var(), 1e-7)
 
 
 def test_merged_and_weighted(rng):
