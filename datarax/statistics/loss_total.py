@@ -127,18 +127,18 @@ def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
     if not is_one(x):
         (x, unit, _), (y, other, _) = scaled_to_one(x), scaled_to_one(y)
         products = (x * y, unit + other), (x * x, unit + unit), (y * y, other + other)
+        low = xp.zeros_like(x)
         both, *squares = reduced(
-            [Term(ScaledDouble(DoubleFloat.of(p).finite, e), along) for p, e in products]
+            [Term(ScaledDouble(DoubleFloat(p, low).finite, e), along) for p, e in products]
         )
         # Floats are enough for the lengths: the root of a part times an even power of two.
         square = squares[0].double.high * squares[1].double.high
         exponent = squares[0].exponent + squares[1].exponent
-        odd = exponent & 1
-        lengths = xp.sqrt(square * (odd + 1).astype(square.dtype))
-        power = power_of_two(both.exponent - ((exponent - odd) >> 1), square.dtype)
-        cosines = both.double.high / one_where_zero(lengths) * power
-        # The exponents of zeros mean nothing.
-        return xp.where(lengths > 0, xp.clip(cosines, -1, 1), 0)
+        lengths = xp.sqrt(square * ((exponent & 1) + 1).astype(square.dtype))
+        # The products have no greater exponent than the lengths. Those of zeros are 0.
+        power = power_of_two(both.exponent - (exponent >> 1), square.dtype)
+        lengths = xp.maximum(lengths, xp.finfo(lengths.dtype).tiny)
+        return xp.clip(both.double.high / lengths * power, -1, 1)
     # In float64, in which no product of float32 over- or underflows.
     if on_host(x, y):
         both, *squares = (xp.vecdot(a, b) for a, b in ((x, y), (x, x), (y, y)))
