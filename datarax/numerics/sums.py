@@ -43,17 +43,23 @@ def sum_doubles(x: DoubleFloat, axes: tuple[int, ...]) -> DoubleFloat:
     return sum_floats(x.high, axes) + xp.sum(x.low, axes)
 
 
-def split_for_sum(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def split_for_sum(
+    x: jax.Array, axes: tuple[int, ...], top: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
     """Splits each value into an upper and a lower part, which add up to it exactly.
 
     The upper parts are multiples of one unit, and few enough bits long that any sum of them over
     `axes` is exact. So it does not depend on the order. The more values there are, the shorter the
     upper parts: for more than 2**20 values they hold almost nothing.
 
+    `top` is the greatest magnitude over `axes`, kept as axes of length one, if it is known.
+
     ExtractVector of Rump, Ogita and Oishi (2008), https://doi.org/10.1137/050645671.
     """
     count = math.prod(x.shape[a] for a in axes)
-    top = lax.stop_gradient(xp.max(xp.abs(x), axes, keepdims=True, initial=0))
+    if top is None:
+        top = xp.max(xp.abs(x), axes, keepdims=True, initial=0)
+    top = lax.stop_gradient(top)
     # `top` is not broadcast to the shape of `x` here: on a mesh with `Explicit` axes, the result
     # would not have the sharding of `x`.
     top = top * xp.asarray(4 * count, x.dtype)

@@ -573,6 +573,12 @@ class WideBins(AdaptiveBins):
         def updated(extreme: Greatest, values: DoubleFloat) -> Greatest:
             table, values, places = replicated((extreme.double, values, index))
             size = math.prod(table.shape)
+            if not has_wide(values.dtype):
+                # The values are floats, so their low part is zero.
+                before, new = table.high, values.high.reshape(-1)
+                high = at(before.reshape(-1))[places].max(new, mode="drop").reshape(before.shape)
+                low = xp.where(high > before, xp.zeros((), high.dtype), table.low)
+                return extreme.with_parts({"parts": (high, low)})
             # Table and values are one double-float, so that the maximum compares whole numbers and
             # not their parts.
             both = concatenate([table.reshape(size), values.reshape(places.size)])

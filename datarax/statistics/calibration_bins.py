@@ -12,15 +12,16 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, on_host, replaced, special, xp
 from datarax.algebra.fields import field, state
+from datarax.algebra.one_pass import Fold, Term, in_one_pass
 from datarax.distributed.collectives import replicated
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, has_float64
 from datarax.numerics.float_grid import FloatGrid, default_bits
 from datarax.numerics.pairs import two_product
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, class_of, examples, is_class
 from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
-from datarax.statistics.scatter_counts import host_sum, scatter_floats
+from datarax.statistics.scatter_counts import host_sum, scatter_columns, scatter_floats
 from datarax.statistics.score_kinds import FLOAT32_EPS
 
 
@@ -135,21 +136,15 @@ class CalibrationBins(CountsInvalid):
             place = _cells(self.groups).of(near)
         else:
             place = equal_width(near, self.num_bins)
-        groups, bins = self.weight.shape
-        if groups > 1:
-            place = place + lax.broadcasted_iota(xp.int32, place.shape, 1) * bins
-        # Beyond the table if the weight is zero: the scatter drops it.
-        place = replaced(counts, place, groups * bins)
-        w = as_float(weight)
-        columns = (w, w * confidence, xp.where(correct, w, 0))
-        sums = _scatter_columns(place, columns, groups * bins)
-        added = Bins(*(each.reshape(groups, bins) for each in sums))
-        return self.with_batch(
-            seen.invalid,
-            weight=self.weight.plus(added.weight),
-            confidence=self.confidence.plus(added.confidence),
-            correct=self.correct.plus(added.correct),
+        invalid = seen.invalid
+        sums, counted = in_one_pass(
+            _sums_by_bin(place, weight, confidence, correct, self.weight.shape[1]),
+            self.invalid if invalid.is_empty else self.invalid.counting(invalid),
         )
+        changes = zip(("weight", "confidence", "correct"), sums, strict=True)
+        children = self.children()
+        added = {name: children[name].plus(each) for name, each in changes}
+        return self.with_parts(added | {"invalid": counted})
 
     def _judged(self, seen: Examples) -> tuple[jax.Array, jax.Array]:
         """The confidences, and which are correct: (..., groups)."""
@@ -248,16 +243,51 @@ def _cells(groups: int) -> _Cells:
     return _Cells(bits, int(first), int(last - first + 1))
 
 
-def _scatter_columns(
-    place: jax.Array, columns: tuple[jax.Array, ...], size: int
-) -> list[DoubleFloat]:
-    """For each column, its sum at each of `size` flat indices; other indices are dropped."""
-    if on_host(place, *columns):
-        place, *weights = (x.reshape(-1) for x in (place, *columns))
+_FEW = 64
+"""Up to this many bins, comparing each bin with every place is faster on TPUs than a scatter."""
+
+
+def _sums_by_bin(
+    place: jax.Array, weight: jax.Array, confidence: jax.Array, correct: jax.Array, bins: int
+) -> Fold:
+    """The sums of weights, of their confidences, and of those of the correct ones, in each bin.
+
+    The arrays are (N, groups), and each sum is (groups, bins).
+    """
+    w = as_float(weight)
+    columns = w, w * confidence, xp.where(correct, w, 0)
+    is_host, is_wide = on_host(place, *columns), has_float64()
+    if bins <= _FEW and not (is_host or is_wide):
+        same = place[..., None] == xp.arange(bins, dtype=xp.int32)[None, None]
+        terms = [Term(xp.where(same, x[..., None], 0), (0,)) for x in columns]
+        return Fold(terms, lambda *sums: sums)
+    groups = place.shape[1]
+    size = groups * bins
+    if groups > 1:
+        place = place + lax.broadcasted_iota(xp.int32, place.shape, 1) * bins
+    # Beyond the table if the weight is zero: the scatter drops it.
+    place = replaced(weight.astype(xp.bool_), place, size).reshape(-1)
+    if is_host:
+        given = [x.reshape(-1) for x in columns]
         used = place < size
         if not used.all():
-            place, *weights = (x[used] for x in (place, *weights))
-        return [host_sum(place, w, size) for w in weights]
-    values = xp.stack([x.reshape(-1) for x in columns], -1)
-    sums = scatter_floats(place.reshape(-1), values, size)
-    return [sums[:, i] for i in range(len(columns))]
+            place, *given = (x[used] for x in (place, *given))
+        found = [host_sum(place, x, size).reshape(groups, bins) for x in given]
+        return Fold([], lambda: found)
+    if is_wide:
+        values = xp.stack([x.reshape(-1) for x in columns], -1)
+        sums = scatter_floats(place, values, size)
+        found = [sums[:, i].reshape(groups, bins) for i in range(len(columns))]
+        return Fold([], lambda: found)
+
+    def scattered(confidence: jax.Array, *of_weight: jax.Array) -> list[DoubleFloat]:
+        (heaviest,) = of_weight or (xp.ones((), w.dtype),)
+        top = xp.stack([heaviest, confidence, heaviest])[:, None]
+        given = xp.stack([x.reshape(-1) for x in columns])
+        sums = scatter_columns(place, given, size, top).reshape(3, groups, bins)
+        return [sums[i] for i in range(len(columns))]
+
+    # In one pass with the invalid rows, if there is one group.
+    weights = [] if weight.dtype == xp.bool_ else [w]
+    rows = [x[:, 0] if groups == 1 else x for x in (columns[1], *weights)]
+    return Fold([Term(x, tuple(range(x.ndim)), "max") for x in rows], scattered)

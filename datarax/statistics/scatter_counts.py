@@ -21,6 +21,7 @@ from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide
 from datarax.numerics.exact import Exact, exact
 from datarax.numerics.limbs import double_from_int
+from datarax.numerics.pairs import two_sum
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
@@ -313,7 +314,11 @@ def scatter_floats(place: jax.Array, values: jax.Array, size: int) -> DoubleFloa
 
     Other indices are dropped.
     """
-    rows = max(1, min(place.size // 64, place.size // max(size, 1)))
+    if not has_wide(values.dtype):
+        columns = values.reshape(place.size, -1).T
+        sums = scatter_columns(place, columns, size)
+        return sums.map(lambda x: x.T.reshape(size, *values.shape[1:]))
+    rows = _rows(place, size)
     row = xp.arange(place.size, dtype=xp.int32) % rows
 
     def scattered(x: jax.Array) -> jax.Array:
@@ -321,13 +326,38 @@ def scatter_floats(place: jax.Array, values: jax.Array, size: int) -> DoubleFloa
         table = xp.zeros((rows, size, *x.shape[1:]), x.dtype)
         return xp.sum(at(table)[row, place].add(x, mode="drop"), 0)
 
-    if has_wide(values.dtype):
-        return DoubleFloat.of(values).map(scattered)
+    return DoubleFloat.of(values).map(scattered)
+
+
+def scatter_columns(
+    place: jax.Array, columns: jax.Array, size: int, top: jax.Array | None = None
+) -> DoubleFloat:
+    """On devices without float64, the sum of columns (K, N) at each of `size` indices: (K, size).
+
+    Indices from `size` on are dropped; none is negative. `top` is the greatest magnitude of each
+    column, (K, 1), if it is known.
+    """
     # A scatter adds one value at a time, so a large sum would absorb small values. Two remedies:
-    # the rows keep the sums short; and each value is split into two parts, of which the upper parts
-    # add up exactly. One scatter adds up both.
-    sums = scattered(xp.stack(split_for_sum(values, (0,)), 1))
-    return DoubleFloat.of(sums[:, 0]) + sums[:, 1]
+    # several rows are summed apart, which keeps the sums short; and each value is split into two
+    # parts, of which the upper parts add up exactly.
+    upper, lower = split_for_sum(columns, (1,), top)
+    # One flat scatter, in which each part has tables of its own: on TPUs, updates that are rows of
+    # a few numbers are padded to 128 of them.
+    parts, rows = xp.concatenate([upper, lower]), _rows(place, size)
+    width = rows * size
+    table = xp.zeros((parts.shape[0] * width,), parts.dtype)
+    first = xp.arange(parts.shape[0], dtype=xp.uint32)[:, None] * width
+    row = xp.arange(place.size, dtype=xp.uint32) % rows
+    index = first + (row * size + place.astype(xp.uint32))[None]
+    index = xp.where((place < size)[None], index, table.size)
+    table = lax.scatter_add(table, index.reshape(-1, 1), parts.reshape(-1), _INTO_FLAT, mode="drop")
+    sums = xp.sum(table.reshape(2, -1, rows, size), 2)
+    return DoubleFloat(*two_sum(sums[0], sums[1]))
+
+
+def _rows(place: jax.Array, size: int) -> int:
+    """In how many tables of `size` numbers the values at these indices are summed apart."""
+    return max(1, min(place.size // 64, place.size // max(size, 1)))
 
 
 def host_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:

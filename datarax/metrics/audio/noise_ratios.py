@@ -8,7 +8,7 @@ import numpy as np
 
 from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.audio.signal_metric import SignalMetric
@@ -244,10 +244,19 @@ class SDR(SignalMetric):
         scale = np.ones(taps, column.dtype)
         scale[0] += 256 * float(xp.finfo(column.dtype).eps)
         raised = column * scale
-        coefficients, filtered, rest = xp.zeros_like(column), xp.zeros_like(padded), padded
-        for _ in range(_SOLUTIONS[column.dtype.itemsize]):
-            coefficients = coefficients + solve_toeplitz(raised, correlated(rest))
-            filtered = xp.fft.irfft(xp.fft.rfft(coefficients, size) * spectrum, size)[:length]
+
+        def solved(_: jax.Array, given: PyTree) -> PyTree:
+            coefficients, filtered = given
             rest = padded - filtered
+            coefficients = coefficients + solve_toeplitz(raised, correlated(rest))
+            filtered = xp.fft.irfft(xp.fft.rfft(coefficients, size) * spectrum, size)
+            return coefficients, filtered[:length]
+
+        # Zeros that vary over the axes of `shard_map` over which the signals do.
+        zero = (column[:1] + padded[:1]) * 0
+        start = xp.broadcast_to(zero, column.shape), xp.broadcast_to(zero, padded.shape)
+        rounds = _SOLUTIONS[column.dtype.itemsize]
+        _, filtered = lax.fori_loop(0, rounds, solved, start)
+        rest = padded - filtered
         signal, noise = xp.sum(filtered**2), xp.sum(rest**2)
         return decibels(signal, noise), energy > 0
