@@ -58,6 +58,8 @@ def main() -> None:
         "MeanSquaredError": (metrics.MeanSquaredError(), [x, x]),
         "MeanAbsoluteError": (metrics.MeanAbsoluteError(), [x, x]),
         "Accuracy": (metrics.Accuracy(num_classes=CLASSES, average="micro"), [labels, labels]),
+        "Accuracy, macro": (metrics.Accuracy(num_classes=CLASSES), [labels, labels]),
+        "CalibrationError": (metrics.CalibrationError(), [x, labels]),
         "Max": (metrics.Max(), [x]),
         "Std": (metrics.Std(), [x]),
         "R2Score": (metrics.R2Score(), [x, x]),
