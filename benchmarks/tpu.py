@@ -58,7 +58,7 @@ def main() -> None:
         "MeanSquaredError": (metrics.MeanSquaredError(), [x, x]),
         "MeanAbsoluteError": (metrics.MeanAbsoluteError(), [x, x]),
         "Accuracy": (metrics.Accuracy(num_classes=CLASSES, average="micro"), [labels, labels]),
-        "Accuracy, macro": (metrics.Accuracy(num_classes=CLASSES), [labels, labels]),
+        "Accuracy, macro": (metrics.Accuracy(num_classes=CLASSES, average="macro"), [labels] * 2),
         "CalibrationError": (metrics.CalibrationError(), [x, labels]),
         "Max": (metrics.Max(), [x]),
         "Std": (metrics.Std(), [x]),

@@ -257,11 +257,15 @@ def _sums_by_bin(
     w = as_float(weight)
     columns = w, w * confidence, xp.where(correct, w, 0)
     is_host, is_wide = on_host(place, *columns), has_float64()
-    if bins <= _FEW and not (is_host or is_wide):
-        same = place[..., None] == xp.arange(bins, dtype=xp.int32)[None, None]
-        terms = [Term(xp.where(same, x[..., None], 0), (0,)) for x in columns]
-        return Fold(terms, lambda *sums: sums)
     groups = place.shape[1]
+    if bins <= _FEW and not (is_host or is_wide):
+        given = place, *columns
+        if groups == 1:  # on TPUs, an axis of length one would be padded to 128
+            given = tuple(x[:, 0] for x in given)
+        place, *columns = (x[..., None] for x in given)
+        same = place == lax.broadcasted_iota(xp.int32, (*place.shape[:-1], bins), place.ndim - 1)
+        terms = [Term(xp.where(same, x, 0), (0,)) for x in columns]
+        return Fold(terms, lambda *sums: [x.reshape(groups, bins) for x in sums])
     size = groups * bins
     if groups > 1:
         place = place + lax.broadcasted_iota(xp.int32, place.shape, 1) * bins
