@@ -1,6 +1,7 @@
 """Scaling by powers of two, real powers, and results that may be undefined."""
 
 from functools import lru_cache
+from typing import Any
 
 import jax
 import numpy as np
@@ -31,9 +32,10 @@ def near_power(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     Both powers are normal floats.
     """
-    _, _, _, least = _fields(x.dtype)
-    field = xp.minimum(_field(x), np.array(-2 * least, _fields(x.dtype)[0]))
-    power = _of_field(np.array(1 - 2 * least, field.dtype) - field, x.dtype)
+    whole, _, _, least = _fields(x.dtype)
+    most: Any = np.array(-2 * least, whole)
+    field = xp.minimum(_field(x), most)
+    power = _of_field(most + most.dtype.type(1) - field, x.dtype)
     return field.astype(xp.int32) + least, power
 
 

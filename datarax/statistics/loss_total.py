@@ -314,7 +314,7 @@ class LossTotal(CountsInvalid, kw_only=False):
         """The loss of each example, and its divisor."""
         row = LOSSES[self.loss]
         p, t, e = given
-        value = row.value(p, t, e, self.parameter)  # type: ignore[arg-type]
+        value = row.value(p, t, e, self.parameter)
         if row.scale:
             return value, row.scale(p, t, self.parameter)
         examples = counts[..., 0] if row.of_rows else counts
