@@ -100,7 +100,7 @@ def sums_about_mean(
         else:
             weight = total if isinstance(total, DoubleFloat) else DoubleFloat.of(total, dtype)
         weight = weight.broadcast_to(sums.shape)
-        means = sums / where(weight.high > 0, weight, _constant(1, weight))
+        means: Any = sums / where(weight.high > 0, weight, _constant(1, weight))
         if in_units:
             centres, rests = means.high, means.low
         elif is_exact:
@@ -189,7 +189,7 @@ def _distances(
     return found
 
 
-def _exact_difference(x: Any, y: Any) -> FiniteDouble:
+def _exact_difference(x: Any, y: Any) -> DoubleFloat:
     """The difference of floats or double-floats."""
     if isinstance(x, DoubleFloat):
         return x.finite - y
