@@ -113,20 +113,31 @@ def by_blocks(function: Callable[..., R], axes: int, *arrays: PyTree) -> R:
     return jax.tree.map(lambda *x: np.concatenate(x).reshape(shape + x[0].shape[1:]), *parts)
 
 
-def blocks_of_rows(*arrays: PyTree) -> Iterator[Sequence[PyTree]]:
+def blocks_of_rows(*arrays: PyTree, elements: int = BLOCK) -> Iterator[Sequence[PyTree]]:
     """Arrays of the host, or None, in blocks of rows that stay in the cache of a processor.
 
     Other arrays, and arrays of different numbers of rows, are one block.
     """
     given = [x for x in arrays if x is not None]
-    sizes = {x.shape[0] if type(x) is np.ndarray and x.ndim else None for x in given}
-    rows = sizes.pop()
-    if sizes or not rows or given[0].size <= BLOCK:
+    # `on_host` last: mostly, they are arrays of NumPy.
+    sizes = {
+        x.shape[0] if x.ndim and (type(x) is np.ndarray or on_host(x)) else None for x in given
+    }
+    rows, size = sizes.pop(), math.prod(given[0].shape)
+    if sizes or not rows or size <= elements:
         yield arrays
         return
-    step = max(1, BLOCK * rows // given[0].size)
+    step = max(1, elements * rows // size)
     for i in range(0, rows, step):
         yield [None if x is None else x[i : i + step] for x in arrays]
+
+
+def when_known(function: Callable[..., R], *arrays: PyTree) -> R | None:
+    """`function(*arrays)` of values that are known: of NumPy arrays. None in a program.
+
+    For what is only said of a result, and for work that some values do not need.
+    """
+    return function(*arrays) if on_host(*arrays) else None
 
 
 def replaced(mask: Host | jax.Array, x: jax.Array, other: PyTree) -> jax.Array:
@@ -368,6 +379,15 @@ def _axes_of(index: tuple[Index, ...], ndim: int) -> list[tuple[int, int]]:
 def at(x: ArrayLike) -> _At:
     """`x.at` of a NumPy or a JAX array: `at(x)[index].add(y)` is a new array."""
     return _At(x)
+
+
+def taken_from_rows(x: jax.Array, order: jax.Array) -> jax.Array:
+    """The elements of the rows of tables (..., m, n) at places (m, k) in each row: (..., m, k)."""
+    if on_host(x, order):  # in a tenth of the time
+        size, slots = x.shape[-2:]
+        place = order + slots * np.arange(size)[:, None]
+        return x.reshape(*x.shape[:-2], size * slots).take(place, -1)
+    return xp.take_along_axis(x, xp.broadcast_to(order, (*x.shape[:-1], order.shape[-1])), -1)
 
 
 def vmap(

@@ -21,7 +21,14 @@ from datarax._x64 import Changes, differentiable, elementary_in_x64, in_x64
 from datarax._xp import lax, on_host, xp
 from datarax.distributed.collectives import from_key, to_key, varying_axes
 from datarax.numerics import pairs
-from datarax.numerics.double_float import DoubleFloat, FiniteDouble, has_float64, is_one
+from datarax.numerics.double_float import (
+    DoubleFloat,
+    FiniteDouble,
+    greater,
+    greatest_with,
+    has_float64,
+    is_one,
+)
 from datarax.numerics.scaled_double import NOTHING, ScaledDouble, add_scaled
 from datarax.numerics.scaled_sums import products, sum_on_host
 from datarax.numerics.scaling import power_of_two
@@ -81,6 +88,29 @@ def fold_of_products(
         else:
             return finish(*found)
     return Fold([Term(products(*term), axes) for term in terms], finish)
+
+
+def fold_of_greatest(
+    held: Numbers,
+    x: DoubleFloat,
+    counts: jax.Array,
+    axes: tuple[int, ...],
+    finish: Callable[[Numbers], PyTree],
+    *,
+    is_float: bool,
+) -> Fold | PyTree:
+    """The fold of the greatest of double-floats, see `greatest_with`; on the host its result.
+
+    That of floats, which have no low part, is reduced with other terms.
+    """
+    if not is_float or on_host(x, counts):
+        return finish(greatest_with(held, x, counts, axes))  # type: ignore[arg-type]
+
+    def finished(high: jax.Array) -> PyTree:
+        return finish(greater(held, (high, xp.zeros_like(high))))  # type: ignore[arg-type]
+
+    least = xp.asarray(-xp.inf, x.dtype)
+    return Fold([Term(xp.where(counts, x.high, least), axes, "max")], finished)
 
 
 def in_one_pass(*given: PyTree) -> list[PyTree]:

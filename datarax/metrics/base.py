@@ -17,7 +17,7 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import OnInvalid, PyTree
-from datarax._xp import is_traced, on_host, read_on_host, xp
+from datarax._xp import is_traced, read_on_host, when_known, xp
 from datarax.algebra.fields import Config, field
 from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.memo import one_reading
@@ -335,7 +335,7 @@ class Metric(State):
         spoilt = invalid.mask if self.on_invalid == "propagate" else invalid.overflow
         value, bounds = nan_if(spoilt, (value, bounds))
         # Inside `jit` nothing can be said.
-        undefined = self.undefined_parts() if on_host(spoilt) else None
+        undefined = when_known(lambda _: self.undefined_parts(), spoilt)
         return Reading(
             value,
             {"": invalid},

@@ -21,7 +21,7 @@ from datarax._errors import (
 )
 from datarax._numbers import number
 from datarax._typing import PyTree
-from datarax._xp import on_host, xp
+from datarax._xp import none_true, on_host, xp
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import State, walk
 from datarax.numerics.double_float import DoubleFloat
@@ -154,8 +154,8 @@ class Unusable:
 def _any_nonzero(counts: PyTree) -> jax.Array:
     """True if any count is not zero, as an array of shape ()."""
     leaves = jax.tree.leaves(counts)
-    if on_host(*leaves):
-        return np.bool_(any(map(np.count_nonzero, leaves)))  # type: ignore[return-value]
+    if none_true(*leaves):  # mostly
+        return np.bool_(False)  # type: ignore[return-value]
     parts = [part != 0 for part in leaves]
     parts = [xp.any(part) if part.ndim else part for part in parts]
     return functools.reduce(xp.logical_or, parts, xp.zeros((), xp.bool_))
@@ -201,7 +201,7 @@ def unusable(metric: State) -> Unusable:
     totals = {kind: sum_of_counts(several) for kind, several in others.items()}
     overflow = functools.reduce(xp.logical_or, overflows, np.zeros((), np.bool_))
     # On devices it is not known here, so it is always listed.
-    if not on_host(overflow) or overflow:
+    if not none_true(overflow):
         totals[OVERFLOWED] = overflow.astype(xp.int32)
     found = {kind: sum_of_counts(several) for kind, several in evidence.items()}
     total = sum_of_counts(by_kind) if by_kind else None
@@ -547,7 +547,7 @@ def rounded_doubles(value: PyTree) -> PyTree:
 
 def nan_if(condition: jax.Array, value: PyTree) -> PyTree:
     """NaN where the condition holds; integers stay, because they have no NaN."""
-    if on_host(condition) and not condition:
+    if none_true(condition):
         return value
     return _map(lambda x: _nan_where(condition, x), value)
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
-from datarax._checks import default_float, x64_enabled
+from datarax._checks import as_float, default_float, is_beyond_float32, x64_enabled
 from datarax._platform import lowered_for
 from datarax._typing import ArrayLike, PyTree
 from datarax._x64 import Changes, differentiable, elementary_in_x64, in_x64
@@ -437,9 +437,28 @@ def adds_wide(*arrays: PyTree) -> bool:
     return not on_host(*arrays) and has_wide(default_float())
 
 
-def in_float64(*arrays: PyTree) -> bool:
-    """True if sums of float32 are computed in float64, by a program or on the host."""
-    return has_wide(default_float()) if not on_host(*arrays) else not x64_enabled()
+def errors_fit_float64(x: jax.Array, y: jax.Array, *, beside: jax.Array) -> bool:
+    """True if float64 is there for `x - y` and its square, and holds them: of float32 numbers."""
+    if not on_host(x, y, beside):
+        return has_wide(default_float())
+    return not x64_enabled() and not is_beyond_float32(x, y)
+
+
+def computed_in_float64(function: Callable[..., PyTree], *arrays: jax.Array) -> PyTree:
+    """`function(*arrays)` in float64, although x64 is disabled.
+
+    On devices its floats are rounded at the end; on those without float64, such as TPUs, it runs in
+    float32. `function` returns a pytree of arrays.
+    """
+    dtype = default_float()
+    if on_host(*arrays) or not has_float64():
+        return function(*map(as_float, arrays))
+
+    def rounded(*arrays: jax.Array) -> PyTree:
+        value = function(*(x.astype(xp.float64) for x in arrays))
+        return jax.tree.map(lambda x: x.astype(dtype) if x.dtype == xp.float64 else x, value)
+
+    return in_x64(rounded, *arrays)
 
 
 def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:
@@ -563,3 +582,27 @@ def _together(
         return cls(*(function(*parts) for parts in zip(*doubles, strict=True)))
     with elementary_in_x64():
         return cls._made(function(*numbers))
+
+
+def greater(a: pairs.Pair, b: pairs.Pair) -> pairs.Pair:
+    """The greater of two double-floats, as two arrays."""
+    x, y = DoubleFloat(*a), DoubleFloat(*b)
+    return tuple(where(x < y, y, x))  # type: ignore[return-value]
+
+
+def greatest_with(
+    held: pairs.Pair, x: DoubleFloat, counts: jax.Array, axes: tuple[int, ...]
+) -> pairs.Pair:
+    """The greatest of double-floats over axes, where a mask holds, and of one that is held."""
+    if on_host(x, counts) and not x64_enabled():
+        number: PyTree = x.wide
+        if np.count_nonzero(counts) < number.size:
+            number = np.where(counts, number, -np.inf)
+        greatest = np.maximum.reduce(number, axes, initial=-np.inf)
+        return split(np.maximum(np.add(*held, dtype=np.float64), greatest))
+    least = xp.asarray(-xp.inf, x.dtype)
+    high = xp.max(x.high, axes, initial=least, where=counts)
+    # Among the values with the greatest high part, the greatest low part.
+    counts = counts & (x.high == xp.broadcast_to(high, x.shape))
+    low = xp.max(x.low, axes, initial=least, where=counts)
+    return greater(held, (high, xp.where(xp.isfinite(low), low, xp.zeros((), x.dtype))))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from datarax._x64 import elementary_in_x64
-from datarax._xp import lax, xp
+from datarax._xp import lax, on_host, xp
 from datarax.numerics.double_float import DoubleFloat, has_wide
 
 SPECIAL = 2
@@ -60,6 +60,13 @@ class DyadicGrid(NamedTuple):
     mirrored: int
     """The number of powers of two of `1 - x` with narrow bins, about `octaves`; 0 if 1 is
     like any other number."""
+
+    @classmethod
+    def of_reach(cls, reach: jax.Array, *settings: int) -> "DyadicGrid":
+        """The grid of `reach[0]` to `-reach[1]`, see `of`; on the host made once."""
+        if on_host(reach):  # most updates leave the range as it is
+            return _grid_on_host(reach.tobytes(), reach.dtype, reach.shape, *settings)
+        return cls.of(reach[0], -reach[1], *settings)
 
     @classmethod
     def of(
@@ -306,6 +313,14 @@ def least_step_to_one(bits: int, octaves: int, mirrored: int) -> float:
     ends: Any = np.array([[-1], [2.0 ** (octaves - 2)]], np.float32)
     grid = DyadicGrid.of(ends[0], ends[1], bits, octaves, mirrored)
     return 2.0 ** (int(grid.start[0]) - _bias(ends.dtype) - _digits(ends.dtype))
+
+
+@lru_cache(maxsize=64)
+def _grid_on_host(
+    reach: bytes, dtype: np.dtype, shape: tuple[int, ...], *settings: int
+) -> DyadicGrid:
+    ends: Any = np.frombuffer(reach, dtype).reshape(shape)
+    return DyadicGrid.of(ends[0], -ends[1], *settings)
 
 
 class WideGrid(DyadicGrid):

@@ -1,11 +1,12 @@
-"""`FloatGrid`: bins over all floats, whose width grows with the value."""
+"""`FloatGrid`: bins over all floats, whose width grows with the value; and bins of equal width."""
 
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from datarax._xp import lax, xp
+from datarax._xp import lax, on_host, xp
+from datarax.numerics.pairs import two_product
 
 _TINY = 2.0**-24  # the least value of 1 - x for a float32 x below 1
 
@@ -88,3 +89,18 @@ class FloatGrid(NamedTuple):
 def default_bits(size: int) -> int:
     """Returns the bits of a key for `size` histograms: 16 for one or two, fewer for more."""
     return 16 if size <= 2 else 14 if size <= 16 else 12 if size <= 256 else 10
+
+
+def equal_width(p: jax.Array, num_bins: int) -> jax.Array:
+    """The bin k of each probability, with `k / num_bins < p <= (k + 1) / num_bins`; 0 for zero.
+
+    By the exact product `p * num_bins`, so that no edge is rounded.
+    """
+    if on_host(p) and p.dtype == np.float32:  # of both, float64 holds the product
+        upper = np.ceil(np.multiply(p, num_bins, dtype=np.float64))
+        return xp.clip(upper.astype(np.int32) - 1, 0, num_bins - 1)
+    product, error = two_product(p, xp.full(p.shape, num_bins, p.dtype))
+    upper = xp.ceil(product)
+    # A product that was rounded down to an integer is above it.
+    upper = upper + ((product == upper) & (error > 0)).astype(p.dtype)
+    return xp.clip(upper.astype(xp.int32) - 1, 0, num_bins - 1)

@@ -5,8 +5,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax._xp import lax, xp
+from datarax._checks import as_float, default_float
+from datarax._xp import lax, on_host, xp
 from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.limbs import as_double, is_rounded
 
 _CODE = np.int32(0x20000000)
 """The bits of the least code, a float32. There are 2**29 of them, and all are normal numbers."""
@@ -67,6 +69,26 @@ def of_two_keys(first: Any, code: Any) -> Any:
     whole = np.where(code != 0, np.abs(code).view(np.int32) - _CODE, 0)
     rest = whole * np.where(first == 0, _TINY, _unit(first)) / 2.0**29
     return first.astype(np.float64) + np.copysign(rest, code)
+
+
+def keys_of(x: jax.Array) -> tuple[Any, Any]:
+    """Two keys in the order of any numbers, which no two different numbers share."""
+    dtype = default_float()
+    if type(x) is np.ndarray and x.dtype == dtype:
+        return x, np.zeros_like(x)
+    if dtype != np.float32 or not is_rounded(x):
+        return tuple(as_double(x))  # type: ignore[return-value]
+    return two_keys(as_float(x)) if on_host(x) else two_keys_of_integers(as_double(x))
+
+
+def sort_keys(first: Any, code: Any) -> tuple[tuple[Any, ...], list[Any]]:
+    """What sorts numbers by their `two_keys`, and what is sorted with it: codes, if any is not 0.
+
+    NumPy sorts by one key in half the time of two.
+    """
+    if not on_host(first):
+        return (first, code), []
+    return ((of_two_keys(first, code),), [code]) if code.any() else ((first,), [])
 
 
 def two_keys_of_integers(x: DoubleFloat) -> tuple[jax.Array, jax.Array]:

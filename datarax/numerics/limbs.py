@@ -143,6 +143,19 @@ def difference(x: jax.Array, y: jax.Array) -> jax.Array:
     return float_or_double(x) - float_or_double(y)  # type: ignore[return-value]
 
 
+def with_difference(
+    x: jax.Array, y: jax.Array, *, in_float64: bool
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Two arrays as floats, and `difference` of both; in float64 on the host, or if it is asked."""
+    if on_host(x, y):
+        a, b = as_float(x), as_float(y)
+        return a, b, difference(x, y) if exceeds_float64(x, y) else a - b
+    if not in_float64:
+        return as_float(x), as_float(y), difference(x, y)
+    p, q = as_double(x), as_double(y)
+    return p.wide, q.wide, (p - q).wide
+
+
 def exceeds_float64(*arrays: jax.Array) -> bool:
     """True for integers of 64 bits on the host, which float64 may round."""
     for x in arrays:

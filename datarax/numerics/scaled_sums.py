@@ -11,14 +11,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax._checks import x64_enabled
+from datarax._checks import is_beyond_float32, x64_enabled
 from datarax._x64 import elementary_in_x64
 from datarax._xp import all_finite, on_host, xp
-from datarax.numerics.double_float import DoubleFloat, split, stack
+from datarax.numerics.double_float import DoubleFloat, has_float64, split, stack
 from datarax.numerics.limbs import as_double
 from datarax.numerics.pairs import Pair
 from datarax.numerics.scaled_double import NOTHING, ScaledDouble, scaled_by, unit_product
-from datarax.numerics.scaling import exponent_of, power_of_two
+from datarax.numerics.scaling import exponent_of, power_of_two, significand, times_power_of_two
+from datarax.numerics.sums import sum_floats
 
 Total = ScaledDouble | DoubleFloat | jax.Array
 """A sum: in a unit of its own, in float64, or a count."""
@@ -67,6 +68,24 @@ def scaled_part(part: jax.Array, exponents: jax.Array) -> ScaledDouble:
     return ScaledDouble(number.double, number.exponent + exponents)
 
 
+def power_in_range(x: jax.Array, power: int) -> jax.Array | ScaledDouble:
+    """Powers of positive values: in float64, or in units in which none overflows.
+
+    Args:
+        x: floats.
+        power: a positive power, or -1.
+    """
+    number = DoubleFloat.of(x)
+    if not number.is_one or is_beyond_float32(x, 1 / x):
+        # 1 / x would overflow for tiny x: significands and exponents are kept apart.
+        if power > 0:
+            return unit_product(x) ** power
+        return scaled_part(1 / significand(x), -exponent_of(x))
+    if power < 0:
+        return (DoubleFloat.of(1.0, x.dtype) / number).wide
+    return (number if power == 1 else number * number).wide
+
+
 def sum_on_host(x: Any, w: Any, axes: tuple[int, ...]) -> Any:
     """The sum of `w * x` over axes, in NumPy without x64: as an array of float64, if it fits.
 
@@ -92,6 +111,34 @@ def _float64_sum(x: Any, w: Any, axes: tuple[int, ...]) -> Any:
     if x.dtype == np.bool_ and len(axes) == x.ndim:
         return np.float64(np.count_nonzero(x))
     return np.add.reduce(x, axes, np.float64) if axes else x.astype(np.float64)
+
+
+def sums_of_squares(arrays: Sequence[jax.Array]) -> tuple[DoubleFloat, jax.Array, jax.Array]:
+    """The sum of the squares of each of n arrays, and its greatest absolute value.
+
+    Args:
+        arrays: of any shapes, all float32 or all float64.
+
+    Returns:
+        Sums (n,) as `total * 2**exponent`, with a total of at least 1/4 unless it is 0; and the
+        greatest values (n,). If an array holds a NaN, its total and greatest value are NaN; if it
+        holds an infinity instead, both are infinite.
+    """
+    greatest = xp.stack([xp.max(xp.abs(x), initial=0) for x in arrays])
+    # Up to an exponent whose reciprocal is a normal float.
+    top = xp.minimum(exponent_of(greatest), xp.int32(-xp.finfo(greatest.dtype).minexp))
+    if greatest.dtype == np.float32 and has_float64():
+        # Squares of float32 are exact in float64, and any sum of them is in its range. The sums do
+        # not wait for the maxima, so devices exchange both at once.
+        wide = [DoubleFloat.of(x) for x in arrays]
+        sums = stack([(x * x).sum(tuple(range(x.ndim))) for x in wide])
+        total = sums.map(lambda s: times_power_of_two(s, -2 * top))
+    else:
+        powers = xp.unstack(power_of_two(-top, greatest.dtype))
+        scaled = [x * power for x, power in zip(arrays, powers, strict=True)]
+        total = stack([sum_floats(x * x, tuple(range(x.ndim))) for x in scaled])
+    # A maximum between devices may drop a NaN; a sum does not.
+    return total, 2 * top, xp.where(xp.isnan(total.high), total.high, greatest)
 
 
 def in_own_unit(total: Total, *, in_range: bool = False) -> Sum:

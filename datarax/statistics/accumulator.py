@@ -11,6 +11,7 @@ from jax.core import Tracer
 from datarax._checks import is_integer, numeric, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
+from datarax._x64 import made_once
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, Travel
@@ -281,7 +282,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
 
     def by_row(self, rows: int) -> "RowValues":
         # Without the initial value, which counts once and not for each row.
-        return _row_values(self.shape, self.dtype, self.reduce_op, x64_enabled())
+        return _row_values(self.shape, self.dtype, self.reduce_op)
 
     def element(self) -> "MetricAccumulator":
         return MetricAccumulator(np.zeros((), self.dtype), self.reduce_op)
@@ -327,9 +328,9 @@ class RowValues(RowTerms, MetricAccumulator):
         return stacked.with_parts({"parts": row.pairwise(stacked.parts, folded)})
 
 
-@lru_cache(maxsize=4096)
-def _row_values(shape: tuple[int, ...], dtype: np.dtype, op: Any, x64: bool) -> RowValues:
-    """`MetricAccumulator.by_row`, made once: with x64 it has another dtype."""
+@made_once
+def _row_values(shape: tuple[int, ...], dtype: np.dtype, op: Any) -> RowValues:
+    """`MetricAccumulator.by_row`."""
     neutral = identity(op, (), dtype)[0].item()
     return RowValues(Constant(shape, dtype.name, (neutral,)), op)
 

@@ -7,7 +7,7 @@ host: an example with an invalid value gets weight zero, and is counted as inval
 import math
 import numbers
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -24,7 +24,8 @@ from datarax._checks import (
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
-from datarax._xp import all_finite, lax, none_true, on_host, xp
+from datarax._xp import lax, none_true, on_host, xp
+from datarax.numerics.highest import first_highest, first_highest_and_code
 from datarax.numerics.limbs import difference, is_wide
 from datarax.statistics.class_rows import ClassRows
 from datarax.statistics.invalid_counts import (
@@ -347,9 +348,9 @@ def predictions(
         if top_k > 1:
             raise MetricInputError(f"top_k={top_k} needs scores; {name} are labels")
     unusable = out_of_range(~in_range(target, size), target)
-    if scores and top_k == 1 and not on_host(preds) and not is_integer(preds):
-        first, bad = highest(preds)
-        unusable, chosen = unusable | bad, first[..., None]
+    if scores and top_k == 1 and not is_integer(preds):
+        first, code = first_highest_and_code(preds, logit_codes)
+        unusable, chosen = unusable | of_logit_codes(code, target.shape), first[..., None]
     elif scores:
         unusable |= not_logits(preds, -1)
         chosen = _top(preds, top_k)
@@ -489,43 +490,6 @@ def is_class(target: jax.Array, size: int) -> jax.Array:
     """For labels (...), whether each of `size` classes is the label: (..., size)."""
     classes = lax.broadcasted_iota(xp.int32, (*target.shape, size), target.ndim)
     return classes == target[..., None]
-
-
-def first_highest(scores: jax.Array) -> jax.Array:
-    """The class of the highest score (..., C), the first of equal ones: (...) int32.
-
-    A row with NaN gives C, which is no class.
-    """
-    if on_host(scores):
-        found: Any = scores.argmax(-1)  # in a row with NaN, the first NaN
-        if not all_finite(scores):
-            highest = scores.max(-1)
-            found = np.where(highest == highest, found, scores.shape[-1])
-        return found.astype(np.int32)
-    # On CPU this takes a third of the time of `jnp.argmax`.
-    classes = lax.broadcasted_iota(xp.int32, scores.shape, scores.ndim - 1)
-    highest = scores == xp.max(scores, -1, keepdims=True)
-    return xp.min(xp.where(highest, classes, scores.shape[-1]), -1)
-
-
-def highest(scores: jax.Array) -> tuple[jax.Array, Invalid]:
-    """`first_highest` and `not_logits` of the rows of floats (..., C), in one reduction."""
-    scores = lax.stop_gradient(scores)
-    classes = lax.broadcasted_iota(xp.int32, scores.shape, scores.ndim - 1)
-    codes = logit_codes(scores).astype(xp.int32)
-    start = (
-        np.asarray(-np.inf, scores.dtype),
-        np.int32(scores.shape[-1]),
-        np.int32(np.iinfo(np.int8).min + 1),
-    )
-
-    def higher(a: PyTree, b: PyTree) -> PyTree:
-        (x, i, code), (y, j, other) = a, b
-        later = (y > x) | ((y == x) & (j < i))
-        return xp.where(later, y, x), xp.where(later, j, i), xp.maximum(code, other)
-
-    _, first, code = lax.reduce((scores, classes, codes), start, higher, (scores.ndim - 1,))
-    return first, of_logit_codes(code)
 
 
 def on_leading_axes(

@@ -14,7 +14,7 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import at, lax, on_host, xp
+from datarax._xp import at, lax, xp
 from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
@@ -22,8 +22,8 @@ from datarax.distributed.collectives import pack_words, replicated, unpack_words
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add, zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
-from datarax.numerics.float_ranges import two_keys, two_keys_of_integers
-from datarax.numerics.limbs import Limbs, add_limbs, as_double, is_rounded, sum_integers
+from datarax.numerics.float_ranges import keys_of
+from datarax.numerics.limbs import Limbs, add_limbs, sum_integers
 from datarax.statistics.batches import least_weight, pairs, rows_weight
 from datarax.statistics.cross_moments import check_features
 from datarax.statistics.invalid_counts import NOT_SAMPLED, CountsInvalid, not_finite
@@ -237,7 +237,7 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
         warn_of_rounded(preds=p, target=t)
         w = xp.broadcast_to(w, p.shape)
         # On an `Explicit` mesh, one of a pair may be sharded and the other not.
-        parts = replicated((*_keys(p), *_keys(t), as_float(w).astype(default_float())))
+        parts = replicated((*keys_of(p), *keys_of(t), as_float(w).astype(default_float())))
         data = xp.stack([part.reshape(-1) for part in parts], -1)
         # Copied as they are, subnormal numbers would differ from zero when they are read.
         data = xp.where(xp.abs(data) >= least_weight(), data, 0)
@@ -251,16 +251,6 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
         """
         x, x_low, y, y_low, w = self.rows.kept.T
         return (x, x_low), (y, y_low), w
-
-
-def _keys(x: jax.Array) -> Keys:
-    """Two keys in the order of the numbers, which no two different numbers share."""
-    dtype = default_float()
-    if type(x) is np.ndarray and x.dtype == dtype:
-        return x, np.zeros_like(x)  # type: ignore[return-value]
-    if dtype != np.float32 or not is_rounded(x):
-        return tuple(as_double(x))  # type: ignore[return-value]
-    return two_keys(as_float(x)) if on_host(x) else two_keys_of_integers(as_double(x))
 
 
 class SampledRows(WeightedRows):

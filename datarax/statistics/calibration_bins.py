@@ -15,8 +15,7 @@ from datarax.algebra.fields import field, state
 from datarax.algebra.one_pass import Fold, Term, in_one_pass
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, has_float64
-from datarax.numerics.float_grid import FloatGrid, default_bits
-from datarax.numerics.pairs import two_product
+from datarax.numerics.float_grid import FloatGrid, default_bits, equal_width
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, class_of, examples, is_class
@@ -185,21 +184,6 @@ def _rounded_once(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> j
     So a probability near the edge of a bin is in the same bin on the host and on devices.
     """
     return DoubleFloat.of(x).evaluated(function)
-
-
-def equal_width(p: jax.Array, num_bins: int) -> jax.Array:
-    """The bin k of each probability, with `k / num_bins < p <= (k + 1) / num_bins`; 0 for zero.
-
-    By the exact product `p * num_bins`, so that no edge is rounded.
-    """
-    if on_host(p) and p.dtype == np.float32:  # of both, float64 holds the product
-        upper = np.ceil(np.multiply(p, num_bins, dtype=np.float64))
-        return xp.clip(upper.astype(np.int32) - 1, 0, num_bins - 1)
-    product, error = two_product(p, xp.full(p.shape, num_bins, p.dtype))
-    upper = xp.ceil(product)
-    # A product that was rounded down to an integer is above it.
-    upper = upper + ((product == upper) & (error > 0)).astype(p.dtype)
-    return xp.clip(upper.astype(xp.int32) - 1, 0, num_bins - 1)
 
 
 def _equal_mass(cells: Bins, num_bins: int) -> Bins:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from datarax._typing import PyTree
-from datarax._xp import on_host, xp
+from datarax._xp import xp
 from datarax.algebra.row_merge import RowTerms
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
@@ -73,18 +73,12 @@ class CutGroups(State):
 
 def _hashed(ids: jax.Array) -> jax.Array:
     """Hashes of integers, int32 of at least 0: the same for all dtypes that hold the ids."""
-    if on_host(ids):
-        with np.errstate(over="ignore"):
-            return _mixed(*_words(np.asarray(ids).astype(np.int64)))
     if ids.dtype.itemsize == 8:
-        return _mixed(*_words(ids.astype(xp.int64)))
+        ids = ids.astype(xp.int64)
+        return _mixed(ids.astype(xp.uint32), (ids >> 32).astype(xp.uint32))
     low = ids.astype(xp.uint32)
     high = xp.where(ids < 0, xp.uint32(2**32 - 1), xp.uint32(0))
     return _mixed(low, high)
-
-
-def _words(ids: PyTree) -> tuple[jax.Array, jax.Array]:
-    return ids.astype(xp.uint32), (ids >> 32).astype(xp.uint32)
 
 
 def _mixed(low: jax.Array, high: jax.Array) -> jax.Array:

@@ -1,19 +1,19 @@
 """The least and the greatest value."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import default_float, is_integer, numeric, x64_enabled
+from datarax._checks import default_float, is_integer, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import on_host, xp
+from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.one_pass import Fold, Term
+from datarax.algebra.one_pass import Fold, fold_of_greatest
 from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
-from datarax.numerics.double_float import DoubleFloat, has_wide, split, where
+from datarax.numerics.double_float import DoubleFloat, greater, greatest_with, has_wide
 from datarax.numerics.exact import Exact, Kept, WholeOrFloat
 from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
@@ -51,32 +51,15 @@ class Greatest(ElementwiseState, kw_only=False):
     def fold(self, x: DoubleFloat, counts: jax.Array) -> Self:
         """Folds in values of shape (..., *shape) where `counts`, a mask of that shape, is true."""
         axes = tuple(range(x.ndim - len(self.shape)))
-        if x.is_on_host and on_host(counts) and not x64_enabled():
-            number: Any = x.wide
-            if np.count_nonzero(counts) < number.size:
-                number = np.where(counts, number, -np.inf)
-            greatest = np.maximum.reduce(number, axes, initial=-np.inf)
-            own = np.add(*self.parts, dtype=np.float64)
-            return self.with_parts({"parts": split(np.maximum(own, greatest))})
-        least = xp.asarray(-xp.inf, x.dtype)
-        high = xp.max(x.high, axes, initial=least, where=counts)
-        # Among the values with the greatest high part, the greatest low part.
-        counts = counts & (x.high == xp.broadcast_to(high, x.shape))
-        low = xp.max(x.low, axes, initial=least, where=counts)
-        low = xp.where(xp.isfinite(low), low, xp.zeros((), x.dtype))
-        return self.combine(self.with_parts({"parts": (high, low)}))
+        return self._holding(greatest_with(self.parts, x, counts, axes))
 
     def plus_rows(self, x: DoubleFloat, counts: jax.Array, *, is_float: bool) -> Fold | Self:
         """This with the values of rows folded in: see `fold`. Floats have no low part."""
-        if not is_float or (x.is_on_host and on_host(counts)):
-            return self.fold(x, counts)
         axes = tuple(range(x.ndim - len(self.shape)))
-        least = xp.asarray(-xp.inf, x.dtype)
+        return fold_of_greatest(self.parts, x, counts, axes, self._holding, is_float=is_float)
 
-        def finish(high: jax.Array) -> Self:
-            return self.combine(self.with_parts({"parts": (high, xp.zeros_like(high))}))
-
-        return Fold([Term(xp.where(counts, x.high, least), axes, "max")], finish)
+    def _holding(self, parts: Parts) -> Self:
+        return self.with_parts({"parts": parts})
 
     @property
     def double(self) -> DoubleFloat:
@@ -86,8 +69,7 @@ class Greatest(ElementwiseState, kw_only=False):
         return self
 
     def combine(self, other: Self) -> Self:
-        a, b = self.double, other.double
-        return self.with_parts({"parts": tuple(where(a < b, b, a))})
+        return self._holding(greater(self.parts, other.parts))
 
 
 class RowGreatest(RowTerms, Greatest):

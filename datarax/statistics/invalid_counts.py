@@ -10,7 +10,7 @@ import numpy as np
 
 from datarax._checks import as_float, float_dtype, is_integer
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import all_finite, lax, none_true, on_host, xp
+from datarax._xp import all_finite, lax, none_true, on_host, when_known, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
 from datarax.algebra.row_merge import RowTerms
@@ -149,8 +149,10 @@ def logit_codes(x: jax.Array) -> jax.Array:
     return xp.where(xp.isneginf(x), xp.int32(-_INFINITE), _logit_code(x))
 
 
-def of_logit_codes(greatest: jax.Array) -> Invalid:
-    """The invalid rows, from the greatest code of each: see `logit_codes`."""
+def of_logit_codes(greatest: jax.Array | None, shape: tuple[int, ...] = ()) -> Invalid:
+    """The invalid rows, from the greatest code of each: see `logit_codes`. Without codes, none."""
+    if greatest is None:
+        return _no_rows(shape)
     return Invalid(xp.abs(greatest).astype(xp.int32), codes=(_INFINITE, _NAN))
 
 
@@ -171,6 +173,10 @@ def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
         # A row has one code, whatever the axes along which it extends.
         gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
         shape = [n for axis, n in enumerate(shape) if axis not in gone]
+    return _no_rows(tuple(shape))
+
+
+def _no_rows(shape: tuple[int, ...]) -> Invalid:
     none: PyTree = np.zeros(shape, np.int32)
     return Invalid(none, codes=())
 
@@ -393,9 +399,16 @@ def sum_of_counts(counts: Iterable[Count]) -> Count:
     first, *others = counts or [0]
     if not others:
         return first
-    if on_host(first, *others) and all(isinstance(each, Exact) for each in (first, *others)):
-        return Exact.of(sum(map(np.asarray, others), np.asarray(first)))
+    exact = when_known(_sum_of_exact, first, *others)
+    if exact is not None:
+        return exact
     total = MetricAccumulator(np.zeros(getattr(first, "shape", ()), np.int32))
     for count in (first, *others):
         total = total.update(count)
     return total.value
+
+
+def _sum_of_exact(first: Count, *others: Count) -> Exact | None:
+    if all(isinstance(each, Exact) for each in (first, *others)):
+        return Exact.of(sum(map(np.asarray, others), np.asarray(first)))
+    return None

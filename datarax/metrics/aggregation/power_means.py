@@ -6,17 +6,16 @@ from typing import Literal, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, choice, is_beyond_float32, numeric
+from datarax._checks import as_float, choice, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.aggregation.summary import ValueMetric
-from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.scaled_double import ScaledDouble, unit_product
-from datarax.numerics.scaled_sums import scaled_part
-from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scaled_sums import power_in_range
+from datarax.numerics.scaling import nan_where, times_power_of_two
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.extremes import Extremes
@@ -60,7 +59,7 @@ class PowerTotal(CountsInvalid, kw_only=False):
         # Zeros, and values that do not count, become 1 with weight 0: its powers are finite.
         size = xp.where(some & (x != 0), xp.abs(x), 1)
         factor = xp.where(x != 0, w, xp.zeros((), w.dtype))
-        parts = (_power(size, self.power),) if self.power else _logarithms(size)
+        parts = (power_in_range(size, self.power),) if self.power else _logarithms(size)
         sums = self.sums.plus(*((part, factor) for part in parts), (w, None))
         zeros = Term(some & (x == 0), tuple(range(x.ndim)))
         return self.with_batch(
@@ -105,19 +104,6 @@ class PowerTotal(CountsInvalid, kw_only=False):
         rest = exponents - weight * whole + significands
         part = xp.exp2(_zero_where_nan((rest / weight).to_float()))
         return times_power_of_two(part, whole.astype(xp.int32))
-
-
-def _power(x: jax.Array, power: int) -> jax.Array | ScaledDouble:
-    """The powers of positive values: in float64, or in units in which none overflows."""
-    number = DoubleFloat.of(x)
-    if not number.is_one or is_beyond_float32(x, 1 / x):
-        # 1 / x would overflow for tiny x: significands and exponents are kept apart.
-        if power > 0:
-            return unit_product(x) ** power
-        return scaled_part(1 / significand(x), -exponent_of(x))
-    if power < 0:
-        return (DoubleFloat.of(1.0, x.dtype) / number).wide
-    return (number if power == 1 else number * number).wide
 
 
 def _logarithms(x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -5,17 +5,17 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, numeric, x64_enabled
+from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import beside, lax, on_host, xp
+from datarax._xp import beside, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.row_merge import Target
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.call import with_number
-from datarax.numerics.double_float import DoubleFloat, split, where
+from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import Exact, Kept
 from datarax.numerics.pairs import less
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
@@ -52,9 +52,7 @@ class Newest(ElementwiseState):
         # -0.0 becomes 0.0, because the maximum of both may be either of them.
         x = xp.where(x == 0, 0, x)
         last = xp.max(x, initial=-xp.inf, where=counts & (step == newest))
-        is_wide = on_host(last) and not x64_enabled()
-        value = split(np.float64(last)) if is_wide else tuple(DoubleFloat.of(last))
-        return self.with_parts({"step": newest, "value": value})
+        return self.with_parts({"step": newest, "value": tuple(DoubleFloat.of(last))})
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self

@@ -5,9 +5,9 @@ from typing import Any, Literal, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, is_integer, numeric, real, same_shape, x64_enabled
+from datarax._checks import as_float, is_integer, numeric, real, same_shape
 from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
-from datarax._xp import lax, on_host, xp
+from datarax._xp import lax, when_known, xp
 from datarax.algebra.fields import state
 from datarax.algebra.row_merge import RowTerms
 from datarax.distributed.merge_ops import MetricReduceOp
@@ -181,7 +181,7 @@ class ExactTotal(WeightedTotal):
         apart = int(isinstance(whole, RowTerms))  # then products of each row are added up
         if not is_integer(x):
             # The total alone holds floats. That there are some is known from the second batch on.
-            if not apart and on_host(self.is_float) and np.all(self.is_float.parts[0] > 0):
+            if not apart and when_known(_holds_one, *self.is_float.parts):
                 return seen
         elif w is None:
             whole = whole.update(x)
@@ -191,11 +191,8 @@ class ExactTotal(WeightedTotal):
         else:
             w, is_float = _whole_weights(w)
             w = xp.broadcast_to(lax.expand_dims(w, range(w.ndim, x.ndim)), x.shape)
-            # A product of two int32 needs 64 bits: without x64, products are summed in two limbs.
-            if x64_enabled():
-                whole = whole.update(x.astype(xp.int64) * w.astype(xp.int64))
-            else:
-                whole = whole.update(Exact(*sum_products(x, w, tuple(range(apart, x.ndim)))))
+            # A product of two int32 needs 64 bits.
+            whole = whole.update(Exact(*sum_products(x, w, tuple(range(apart, x.ndim)))))
         if apart:
             is_float = lax.expand_dims(is_float, range(is_float.ndim, x.ndim))
             is_float = xp.broadcast_to(is_float, x.shape)
@@ -213,6 +210,10 @@ class ExactTotal(WeightedTotal):
     def exact(self) -> WholeOrFloat:
         """The total: an integer if values of integer dtype and whole weights make it up."""
         return WholeOrFloat(self.whole.value, self.total.double, self.is_float.value > 0)
+
+
+def _holds_one(is_float: Any) -> Any:
+    return np.all(is_float > 0)
 
 
 def _whole_weights(w: jax.Array) -> tuple[jax.Array, jax.Array]:

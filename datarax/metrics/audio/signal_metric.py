@@ -1,37 +1,18 @@
 """The base of the metrics of pairs of signals: one `update`."""
 
-from collections.abc import Callable
 from typing import Self
 
 import jax
 
-from datarax._checks import as_float, default_float, numeric, same_shape
+from datarax._checks import numeric, same_shape
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._x64 import in_x64
-from datarax._xp import on_host, xp
+from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore
-from datarax.numerics.double_float import has_float64
+from datarax.numerics.double_float import computed_in_float64
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
-
-
-def in_float64(function: Callable[..., PyTree], *arrays: jax.Array) -> PyTree:
-    """`function(*arrays)` in float64, although x64 is disabled.
-
-    On devices its floats are rounded at the end; on those without float64, such as TPUs, it runs in
-    float32. `function` returns a pytree of arrays.
-    """
-    dtype = default_float()
-    if on_host(*arrays) or not has_float64():
-        return function(*map(as_float, arrays))
-
-    def rounded(*arrays: jax.Array) -> PyTree:
-        value = function(*(x.astype(xp.float64) for x in arrays))
-        return jax.tree.map(lambda x: x.astype(dtype) if x.dtype == xp.float64 else x, value)
-
-    return in_x64(rounded, *arrays)
 
 
 class SignalMetric(MeanScore):
@@ -68,7 +49,7 @@ class SignalMetric(MeanScore):
             raise MetricInputError(f"preds of shape {preds.shape}; expected signals (..., T)")
         preds, target = unsharded(preds, -1), unsharded(target, -1)
         score = xp.vectorize(self.score, signature="(t),(t)->(),()")
-        values, defined = in_float64(score, preds, target)
+        values, defined = computed_in_float64(score, preds, target)
         bad = xp.maximum(not_finite(preds, -1).code, not_finite(target, -1).code)
         return values, Invalid(bad) | out_of_range(~defined)
 

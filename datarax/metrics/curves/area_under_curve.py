@@ -9,7 +9,7 @@ import numpy as np
 from datarax._checks import as_float, resolve_average
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree, TaskAverage
-from datarax._xp import on_host, xp
+from datarax._xp import when_known, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
@@ -164,7 +164,7 @@ class AreaMetric(ScoreMetric):
         rounded = None
         if isinstance(self.statistic, ScoreBuffer):
             # Numbers beyond the range of float32 are not told apart.
-            rounded = lower < upper if on_host(lower, upper) else None
+            rounded = when_known(np.less, lower, upper)
             is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.value_range
             lower = xp.where(is_incomplete, least, lower)
             upper = xp.where(is_incomplete, greatest, upper)

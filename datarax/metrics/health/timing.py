@@ -8,7 +8,7 @@ import jax
 from datarax._checks import as_float, numeric, positive_int, real, warn
 from datarax._errors import MetricInputError, PrecisionWarning
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import on_host, xp
+from datarax._xp import when_known, xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
 from datarax.metrics.given import Reader
@@ -190,7 +190,7 @@ class Throughput(Metric):
 
     def compute(self) -> dict[str, DoubleFloat]:
         counts = {"tokens": self.tokens, "examples": self.examples}
-        if not self.given_numbers and on_host(self) and any(x.lacks_time for x in counts.values()):
+        if not self.given_numbers and when_known(_lack_time, counts):
             raise MetricInputError(
                 "Throughput reads 'elapsed', which no update was given; write "
                 "results(elapsed=...), or schedule_collection(..., elapsed=...)"
@@ -200,6 +200,10 @@ class Throughput(Metric):
             f"{name}_per_second": x.rate_over(seconds) if self.given_numbers else x.rate
             for name, x in counts.items()
         }
+
+
+def _lack_time(counts: dict[str, Any]) -> bool:
+    return any(x.lacks_time for x in counts.values())
 
 
 class ModelFLOPs(Metric):

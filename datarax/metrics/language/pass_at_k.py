@@ -4,9 +4,9 @@ from typing import Self
 
 import jax
 
-from datarax._checks import as_float, integers, positive_int, same_shape, x64_enabled
+from datarax._checks import as_float, integers, positive_int, same_shape
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import lax, on_host, xp
+from datarax._xp import lax, xp
 from datarax.algebra.fields import field
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.statistics.batches import rows_weight
@@ -62,8 +62,8 @@ class PassAtK(MeanScore):
         same_shape(c, n, ("num_correct", "num_samples"))
         # The cast wraps negative numbers, so they are looked for first.
         unusable = out_of_range(c < 0, c) | out_of_range(n < 0, n)
-        # The widest unsigned dtype holds all numbers that are not negative.
-        dtype = xp.uint64 if x64_enabled() or on_host(c, n) else xp.uint32
+        # An unsigned dtype holds all numbers that are not negative.
+        dtype = xp.uint64 if 8 in (c.dtype.itemsize, n.dtype.itemsize) else xp.uint32
         c, n = c.astype(dtype), n.astype(dtype)
         unusable |= out_of_range(c > n, c) | out_of_range(n < self.k, n)
         w, invalid = rows_weight(unusable, weights)

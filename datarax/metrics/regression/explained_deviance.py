@@ -7,7 +7,7 @@ import numpy as np
 
 from datarax._checks import finite_number, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, on_host, read_on_host, xp
+from datarax._xp import lax, read_on_host, when_known, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
@@ -223,7 +223,7 @@ class PinballTotal(LossTotal):
         ends = bins.ends
         assert ends is not None  # of integers
         gap = xp.where(some, (ends[1, 0] - ends[0, 0]).to_float(), 0)
-        apart = _most_apart(gap, ends.high[0, 0]) if on_host(gap, ends) else None
+        apart = when_known(_most_apart, gap, ends)
         exponent = exponent_of(xp.max(xp.where(some, xp.abs(ends.high[:, 0]), 0)))
         near, ends = (
             x.map(lambda x: times_power_of_two(x, -exponent)) for x in (DoubleFloat.of(near), ends)
@@ -262,8 +262,9 @@ class PinballTotal(LossTotal):
         return LeastLoss(*found)._replace(apart=apart)
 
 
-def _most_apart(gap: Any, size: Any) -> float | None:
-    """Returns `LeastLoss.apart`, from the distance of the ends of each bin, and one of them."""
+def _most_apart(gap: Any, ends: DoubleFloat) -> float | None:
+    """Returns `LeastLoss.apart`, from the distance of the ends of each bin, and the ends."""
+    size: Any = ends.high[0, 0]
     if ((gap > 0) & (gap < np.abs(size) * 2.0**-45)).any():  # a step of two float32
         return 1e-6
     return 1e-3 if is_within_floats(gap, size) else None

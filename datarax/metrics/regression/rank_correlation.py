@@ -9,7 +9,7 @@ import numpy as np
 
 from datarax._checks import large_as_infinite, numeric, refuse_ignored, warn_of_rounded
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import at, lax, on_host, vmap, xp
+from datarax._xp import at, lax, on_host, vmap, when_known, xp
 from datarax.algebra.fields import state
 from datarax.algebra.memo import computed_once
 from datarax.algebra.one_pass import Fold
@@ -209,7 +209,7 @@ def order_agreement(
     one, otherwise within about `N` units of `2**-24`. In a program all pairs are compared, so the
     time grows with `filled * N`; on the host with `N * log(N)`.
     """
-    if on_host(x, y, w, filled):
+    if on_host(x, y, w, filled):  # of 4,000 pairs 8 ms, not 330
         sums = _order_agreement_on_host(x[:filled], y[:filled], w[:filled].astype(np.float64))
         return tuple(np.pad(each, (0, x.size - each.size)) for each in sums)  # type: ignore
     size = x.size
@@ -434,12 +434,13 @@ class SpearmanCorrCoef(RankCorrelation):
         value = super().value_and_bounds()[0]
         if self.bits is not None:
             lower, _, upper = self._of_bins()
-            rounded = None
-            if on_host(lower, upper):
-                rounded = self.statistic.bins.is_within_floats() & (upper - lower > 0.01)
+            rounded = when_known(self._are_apart_by_rounding, lower, upper)
             return value, Bounds(lower, upper, rounded=rounded)
         is_open = (self.statistic.overflow > 0) | self._loses_order()
         return value, Bounds(xp.where(is_open, -1, value), xp.where(is_open, 1, value))
+
+    def _are_apart_by_rounding(self, lower: jax.Array, upper: jax.Array) -> jax.Array:
+        return self.statistic.bins.is_within_floats() & (upper - lower > 0.01)
 
     def compute(self) -> PyTree:
         return self._of_pairs() if self.bits is None else self._of_bins()[1]

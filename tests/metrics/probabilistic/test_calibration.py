@@ -12,8 +12,8 @@ import sklearn.calibration
 
 import datarax
 from datarax.metrics import CalibrationError, ReliabilityDiagram
+from datarax.numerics.float_grid import equal_width
 from datarax.statistics import CalibrationBins
-from datarax.statistics.calibration_bins import equal_width
 from datarax.testing import assert_within_ulps
 from tests.helpers import softmax, update, value_of, x64
 from tests.registry.probabilistic import calibration_error_of, diagram_of
