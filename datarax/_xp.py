@@ -89,7 +89,9 @@ def none_true(*masks: Host | jax.Array) -> bool:
     So a formula leaves out what nothing needs. Of arrays in a program, nobody knows.
     """
     for mask in masks:
-        if (type(mask) not in _HOST and not _is_on_host(mask)) or np.count_nonzero(mask):
+        if type(mask) not in _HOST and not _is_on_host(mask):
+            return False
+        if mask if type(mask) is np.bool_ else np.count_nonzero(mask):
             return False
     return True
 

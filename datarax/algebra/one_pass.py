@@ -25,6 +25,7 @@ from datarax.numerics.double_float import (
     DoubleFloat,
     FiniteDouble,
     greater,
+    greatest_on_host,
     greatest_with,
     has_float64,
     is_one,
@@ -103,7 +104,10 @@ def fold_of_greatest(
 
     That of floats, which have no low part, is reduced with other terms.
     """
-    if not is_float or on_host(x, counts):
+    is_here = x.is_on_host and on_host(counts)
+    if is_here and not x64_enabled():
+        return finish(greatest_on_host(held, x.wide, counts, axes))  # type: ignore[arg-type]
+    if is_here or not is_float:
         return finish(greatest_with(held, x, counts, axes))  # type: ignore[arg-type]
 
     def finished(high: jax.Array) -> PyTree:

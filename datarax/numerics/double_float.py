@@ -148,7 +148,7 @@ class DoubleFloat:
     @property
     def wide(self) -> jax.Array:
         """The number in one array of float64; only for double-floats that are one array."""
-        return self._number
+        return self._number if self._wide is None else self._wide
 
     @property
     def _number(self) -> jax.Array:
@@ -594,15 +594,19 @@ def greatest_with(
     held: pairs.Pair, x: DoubleFloat, counts: jax.Array, axes: tuple[int, ...]
 ) -> pairs.Pair:
     """The greatest of double-floats over axes, where a mask holds, and of one that is held."""
-    if on_host(x, counts) and not x64_enabled():
-        number: PyTree = x.wide
-        if np.count_nonzero(counts) < number.size:
-            number = np.where(counts, number, -np.inf)
-        greatest = np.maximum.reduce(number, axes, initial=-np.inf)
-        return split(np.maximum(np.add(*held, dtype=np.float64), greatest))
+    if not x64_enabled() and x.is_on_host and on_host(counts):
+        return greatest_on_host(held, x.wide, counts, axes)
     least = xp.asarray(-xp.inf, x.dtype)
     high = xp.max(x.high, axes, initial=least, where=counts)
     # Among the values with the greatest high part, the greatest low part.
     counts = counts & (x.high == xp.broadcast_to(high, x.shape))
     low = xp.max(x.low, axes, initial=least, where=counts)
     return greater(held, (high, xp.where(xp.isfinite(low), low, xp.zeros((), x.dtype))))
+
+
+def greatest_on_host(held: PyTree, x: PyTree, counts: PyTree, axes: tuple[int, ...]) -> pairs.Pair:
+    """`greatest_with` in NumPy, of arrays of float64."""
+    if np.count_nonzero(counts) < x.size:
+        x = np.where(counts, x, -np.inf)
+    greatest = np.maximum.reduce(x, axes, initial=-np.inf)
+    return split(np.maximum(np.add(*held, dtype=np.float64), greatest))

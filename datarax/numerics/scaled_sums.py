@@ -86,31 +86,35 @@ def power_in_range(x: jax.Array, power: int) -> jax.Array | ScaledDouble:
     return (number if power == 1 else number * number).wide
 
 
-def sum_on_host(x: Any, w: Any, axes: tuple[int, ...]) -> Any:
+def sum_on_host(x: Any, w: Any, axes: tuple[int, ...], *, unit: int | None = None) -> Any:
     """The sum of `w * x` over axes, in NumPy without x64: as an array of float64, if it fits.
 
-    Products are added up as they are made, in a third of the time of a sum of `products`.
+    Products of float32 numbers, and sums of them, are in its range. They are added up as they are
+    made, in a third of the time of a sum of `products`.
+
+    Args:
+        x: numbers.
+        w: weights, or None.
+        axes: the axes to reduce.
+        unit: the exponent of the unit of `x`, if it was chosen here.
     """
-    total = _float64_sum(x, w, axes)
-    if x.dtype != _FLOAT64 or all_finite(total):
-        return total
-    # In a unit in which no sum of float64 overflows.
-    greatest = np.max(np.abs(x), initial=0, where=np.isfinite(x))
-    unit = int(np.frexp(greatest)[1])
-    total = _float64_sum(np.ldexp(x, -unit), w, axes)
-    exponents: Any = np.full(np.shape(total), unit, np.int32)
-    return ScaledDouble(DoubleFloat.of_float64(total), exponents)
-
-
-def _float64_sum(x: Any, w: Any, axes: tuple[int, ...]) -> Any:
-    """The sum of `w * x`: products of float32 numbers, and sums of them, are in its range."""
+    terms = x
     if w is not None:
         if np.count_nonzero(w) < w.size:
-            x = np.where(w, x, 0)
-        x = x if w.dtype == np.bool_ else np.multiply(x, w, dtype=np.float64)
-    if x.dtype == np.bool_ and len(axes) == x.ndim:
-        return np.float64(np.count_nonzero(x))
-    return np.add.reduce(x, axes, np.float64) if axes else x.astype(np.float64)
+            terms = np.where(w, x, 0)
+        terms = terms if w.dtype == np.bool_ else np.multiply(terms, w, dtype=np.float64)
+    if terms.dtype == np.bool_ and len(axes) == terms.ndim:
+        total: Any = np.float64(np.count_nonzero(terms))
+    else:
+        total = np.add.reduce(terms, axes, np.float64) if axes else terms.astype(np.float64)
+    if unit is None and x.dtype == _FLOAT64 and not all_finite(total):
+        # In a unit in which no sum of float64 overflows.
+        greatest = np.max(np.abs(x), initial=0, where=np.isfinite(x))
+        unit = int(np.frexp(greatest)[1])
+        total = sum_on_host(np.ldexp(x, -unit), w, axes, unit=unit)
+        exponents: Any = np.full(np.shape(total), unit, np.int32)
+        return ScaledDouble(DoubleFloat.of_float64(total), exponents)
+    return total
 
 
 def sums_of_squares(arrays: Sequence[jax.Array]) -> tuple[DoubleFloat, jax.Array, jax.Array]:

@@ -152,7 +152,8 @@ def logit_codes(x: jax.Array) -> jax.Array:
 def of_logit_codes(greatest: jax.Array | None, shape: tuple[int, ...] = ()) -> Invalid:
     """The invalid rows, from the greatest code of each: see `logit_codes`. Without codes, none."""
     if greatest is None:
-        return _no_rows(shape)
+        none: PyTree = np.zeros(shape, np.int32)
+        return Invalid(none, codes=())
     return Invalid(xp.abs(greatest).astype(xp.int32), codes=(_INFINITE, _NAN))
 
 
@@ -173,10 +174,6 @@ def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
         # A row has one code, whatever the axes along which it extends.
         gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
         shape = [n for axis, n in enumerate(shape) if axis not in gone]
-    return _no_rows(tuple(shape))
-
-
-def _no_rows(shape: tuple[int, ...]) -> Invalid:
     none: PyTree = np.zeros(shape, np.int32)
     return Invalid(none, codes=())
 

@@ -199,6 +199,12 @@ def _counted(convert: Callable[..., R], counts: jax.Array, *given: jax.Array) ->
     return convert(*(replaced(counts, x, xp.ones((), x.dtype)) for x in given))
 
 
+def _without_error(p: jax.Array, t: jax.Array) -> Arrays:
+    """The predictions and the targets as floats; no error is used."""
+    x = as_float(p)
+    return x, as_float(t), x
+
+
 def _reaching(p: jax.Array, t: jax.Array, threshold: float) -> Arrays:
     """The predictions and the targets that reach a threshold, as booleans; no error is used."""
     return _reaches(p, threshold), _reaches(t, threshold), as_float(p)
@@ -266,7 +272,9 @@ class LossTotal(CountsInvalid, kw_only=False):
             value, scale = self._losses(counts, *_counted(_with_scaled_error, counts, p, t))
         else:
             convert: Any = partial(with_difference, in_float64=degree > 0)
-            if row.compares:
+            if row.of_rows:
+                convert = _without_error
+            elif row.compares:
                 convert = partial(_reaching, threshold=parameter)
 
             def losses(counts: jax.Array, *given: jax.Array) -> tuple[PyTree, jax.Array]:
