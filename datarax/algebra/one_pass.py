@@ -92,11 +92,11 @@ def fold_of_products(
 
 
 def fold_of_greatest(
-    held: Numbers,
+    held: pairs.Pair,
     x: DoubleFloat,
     counts: jax.Array,
     axes: tuple[int, ...],
-    finish: Callable[[Numbers], PyTree],
+    finish: Callable[[pairs.Pair], PyTree],
     *,
     is_float: bool,
 ) -> Fold | PyTree:
@@ -106,12 +106,12 @@ def fold_of_greatest(
     """
     is_here = x.is_on_host and on_host(counts)
     if is_here and not x64_enabled():
-        return finish(greatest_on_host(held, x.wide, counts, axes))  # type: ignore[arg-type]
+        return finish(greatest_on_host(held, x.wide, counts, axes))
     if is_here or not is_float:
-        return finish(greatest_with(held, x, counts, axes))  # type: ignore[arg-type]
+        return finish(greatest_with(held, x, counts, axes))
 
     def finished(high: jax.Array) -> PyTree:
-        return finish(greater(held, (high, xp.zeros_like(high))))  # type: ignore[arg-type]
+        return finish(greater(held, (high, xp.zeros_like(high))))
 
     least = xp.asarray(-xp.inf, x.dtype)
     return Fold([Term(xp.where(counts, x.high, least), axes, "max")], finished)
