@@ -233,8 +233,9 @@ class PredictionCounts(TaskCounts):
         right = xp.where(labels.hit, actual, -1)
 
         def finish(*sums: jax.Array) -> MetricAccumulator:
-            counts = [xp.stack(sums[i : i + size]) for i in range(0, len(sums), size)]
-            cells = _cells(*counts, xp.sum(counts[-1], dtype=xp.int32))
+            starts = range(0, len(sums), size)
+            right, predicted, actual = (xp.stack(sums[i : i + size]) for i in starts)
+            cells = _cells(right, predicted, actual, xp.sum(actual, dtype=xp.int32))
             return self.cells.plus(double_from_int(cells, default_float()))
 
         masks = [x == c for x in (right, predicted, actual) for c in range(size)]
