@@ -58,11 +58,11 @@ _NO_SYNC = (
 )
 
 
-@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field, state))
 def _is_method(x: object) -> bool:
     return callable(x) or isinstance(x, property)
 
 
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field, state))
 class _StateType(type):
     """Creates an instance: makes its states, runs its constructor, then freezes it."""
 
