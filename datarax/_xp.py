@@ -123,7 +123,7 @@ def blocks_of_rows(*arrays: PyTree, elements: int = BLOCK) -> Iterator[Sequence[
     given = [x for x in arrays if x is not None]
     # `on_host` last: mostly, they are arrays of NumPy.
     sizes = {
-        x.shape[0] if x.ndim and (type(x) is np.ndarray or on_host(x)) else None for x in given
+        x.shape[0] if np.ndim(x) and (type(x) is np.ndarray or on_host(x)) else None for x in given
     }
     rows, size = sizes.pop(), math.prod(given[0].shape)
     if sizes or not rows or size <= elements:

@@ -230,6 +230,12 @@ class RowTotals(RowTerms, ScaledTotal):
 
         return super().plus(*((moved(x), None if w is None else moved(w)) for x, w in terms))
 
+    def combine(self, other: ScaledTotal) -> Self:
+        # Neither an empty state nor `UnscaledTotals` has an exponent for each row.
+        merged = super().combine(other)
+        exponent = xp.broadcast_to(merged.exponent, merged.scaled.shape)
+        return merged._holding(merged.parts, exponent)
+
     def one(self) -> "RowTotals":
         return _empty_total(self.shape[1:], RowTotals)
 
