@@ -121,12 +121,15 @@ def blocks_of_rows(*arrays: PyTree, elements: int = BLOCK) -> Iterator[Sequence[
     Other arrays, and arrays of different numbers of rows, are one block.
     """
     given = [x for x in arrays if x is not None]
-    # `on_host` last: mostly, they are arrays of NumPy.
-    sizes = {
-        x.shape[0] if np.ndim(x) and (type(x) is np.ndarray or on_host(x)) else None for x in given
-    }
-    rows, size = sizes.pop(), math.prod(given[0].shape)
-    if sizes or not rows or size <= elements:
+
+    def rows_of(x: PyTree) -> int | None:
+        shape = getattr(x, "shape", ())  # a number of Python, or a list, has none
+        # `on_host` last: mostly, they are arrays of NumPy.
+        return shape[0] if shape and (type(x) is np.ndarray or on_host(x)) else None
+
+    sizes = {rows_of(x) for x in given}
+    rows = sizes.pop()
+    if sizes or not rows or (size := math.prod(given[0].shape)) <= elements:
         yield arrays
         return
     step = max(1, elements * rows // size)

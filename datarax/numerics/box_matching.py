@@ -1,6 +1,6 @@
 """Detections of one image matched to its ground truth, as COCO's evaluation does."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,7 +12,6 @@ from datarax.numerics.limbs import as_double
 
 IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
 """The least IoU of a match."""
-_THRESHOLDS = DoubleFloat.of_float64(np.array(IOU_THRESHOLDS)[None, :, None])  # type: ignore[arg-type]
 AREAS: dict[str, tuple[float, float]] = {
     "all": (0.0, 1e10),
     "small": (0.0, 32.0**2),
@@ -84,7 +83,8 @@ def match(found: Found, truth: Truth) -> DetectionMatches:
 
     overlap = _overlap(found.boxes, truth.boxes, truth.crowd).kept()
     same = (found.labels[:, None] == truth.labels[None, :]) & valid[:, None]
-    reached = (overlap[:, None, :] >= _THRESHOLDS) & same[:, None, :]  # (D, T, G)
+    thresholds: Any = np.array(IOU_THRESHOLDS)[None, :, None]
+    reached = (overlap[:, None, :] >= as_double(thresholds)) & same[:, None, :]  # (D, T, G)
     order = _ranks(overlap)
     counts = truth.in_area.T & ~truth.crowd[None, :]  # (A, G)
     size = truth.labels.size
