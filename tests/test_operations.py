@@ -61,6 +61,9 @@ def test_a_program_has_no_more_operations_than_recorded(traced):
     ]
     said = "If they are needed, record them: python -m tests.operations --write"
     assert not grown, "\n".join([*grown, said])
+    # On TPUs, an update may have twice the operations of one on CPUs.
+    most = {case: 2 * SLACK * each["update"] for case, each in operations.items()}
+    assert not {c for c, each in operations.items() if each["update on TPUs"] > most[c]}
 
 
 def test_a_state_has_no_more_arrays_than_recorded():
@@ -103,15 +106,12 @@ def test_an_update_goes_over_its_batch_no_more_often_than_recorded(traced):
     said = "If they are needed, record them: python -m tests.operations --write"
     assert not grown, "\n".join([*grown, said])
     assert {case: found[case]["update"] for case in FEW_PASSES} == FEW_PASSES
-    of_tpus = FEW_PASSES | {
-        "r2": 2,
-        "pearson": 2,
-        "log_loss": 2,
-    }  # without float64, one for all sums
+    # Without float64, one for all sums.
+    of_tpus = FEW_PASSES | {"r2": 2, "pearson": 2, "log_loss": 2}
     few = {case: found[case]["update on TPUs"] for case in of_tpus}
     assert few == of_tpus
     more = {case for case, each in found.items() if each["update on TPUs"] > each["update"]}
-    assert more <= {"group_spread", "calinski_harabasz", "davies_bouldin"}
+    assert not more
 
 
 def test_the_representatives_hold_every_operation_and_state(jaxprs):

@@ -1,35 +1,70 @@
 """Arithmetic of pairs of floats whose sum is the number; see `double_float`."""
 
+from collections.abc import Callable
+from functools import partial
+
 import jax
 import numpy as np
 
 from datarax._xp import lax, xp
 
 Pair = tuple[jax.Array, jax.Array]
+Finish = Callable[[jax.Array, jax.Array], Pair]
+"""Makes a pair of a rounded result and of what corrects it."""
 
 
-def add(a: Pair, b: Pair) -> Pair:
+def two_sum(a: jax.Array, b: jax.Array) -> Pair:
+    """`a + b` rounded, and its rounding error, which is exact; NaN if the sum is not finite.
+
+    D. E. Knuth, The Art of Computer Programming, volume 2, section 4.2.2.
+    """
+    s = a + b
+    v = s - a
+    return s, (a - (s - v)) + (b - v)
+
+
+def two_difference(a: jax.Array, b: jax.Array) -> Pair:
+    """`a - b` rounded, and its rounding error, as `two_sum` of `a` and `-b`."""
+    s = a - b
+    v = s - a
+    return s, (a - (s - v)) - (b + v)
+
+
+def fast_two_sum(a: jax.Array, b: jax.Array) -> Pair:
+    """`a + b` rounded, and its rounding error, where `|a| >= |b|` or `a` is zero."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def _corrected(a: jax.Array, b: jax.Array) -> Pair:
+    """`a + b`, where `b` is at most a few ulp of `a`, or its errors are NaN: then `a` alone."""
+    high, low = fast_two_sum(a, b)
+    fine = xp.isfinite(high)
+    return xp.where(fine, high, a), xp.where(fine, low, xp.zeros((), low.dtype))
+
+
+def add(a: Pair, b: Pair, finish: Finish = _corrected) -> Pair:
     """The sum, within 2 units of `|a| + |b|`."""
     s, e = two_sum(a[0], b[0])
-    return _corrected(s, e + (a[1] + b[1]))
+    return finish(s, e + (a[1] + b[1]))
 
 
-def add_float(a: Pair, b: jax.Array) -> Pair:
+def add_float(a: Pair, b: jax.Array, finish: Finish = _corrected) -> Pair:
     """As `add`, of pairs and floats."""
     s, e = two_sum(a[0], b)
-    return _corrected(s, e + a[1])
+    return finish(s, e + a[1])
 
 
-def subtract(a: Pair, b: Pair) -> Pair:
+def subtract(a: Pair, b: Pair, finish: Finish = _corrected) -> Pair:
     """The difference, within 2 units of `|a| + |b|`."""
     s, e = two_difference(a[0], b[0])
-    return _corrected(s, e + (a[1] - b[1]))
+    return finish(s, e + (a[1] - b[1]))
 
 
-def subtract_float(a: Pair, b: jax.Array) -> Pair:
+def subtract_float(a: Pair, b: jax.Array, finish: Finish = _corrected) -> Pair:
     """As `subtract`, of pairs and floats."""
     s, e = two_difference(a[0], b)
-    return _corrected(s, e + a[1])
+    return finish(s, e + a[1])
 
 
 def multiply(a: Pair, b: Pair) -> Pair:
@@ -75,29 +110,10 @@ def _with_rest(q: jax.Array, a: Pair, b: Pair) -> Pair:
 # Of numbers that are finite, as their results are. The low part of a product is up to three ulps of
 # the high part: a sum brings it back to half an ulp.
 
-
-def add_finite(a: Pair, b: Pair) -> Pair:
-    """As `add`, of finite numbers."""
-    s, e = two_sum(a[0], b[0])
-    return fast_two_sum(s, e + (a[1] + b[1]))
-
-
-def add_float_finite(a: Pair, b: jax.Array) -> Pair:
-    """As `add_finite`, of pairs and floats."""
-    s, e = two_sum(a[0], b)
-    return fast_two_sum(s, e + a[1])
-
-
-def subtract_finite(a: Pair, b: Pair) -> Pair:
-    """As `subtract`, of finite numbers."""
-    s, e = two_difference(a[0], b[0])
-    return fast_two_sum(s, e + (a[1] - b[1]))
-
-
-def subtract_float_finite(a: Pair, b: jax.Array) -> Pair:
-    """As `subtract_finite`, of pairs and floats."""
-    s, e = two_difference(a[0], b)
-    return fast_two_sum(s, e + a[1])
+add_finite = partial(add, finish=fast_two_sum)
+add_float_finite = partial(add_float, finish=fast_two_sum)
+subtract_finite = partial(subtract, finish=fast_two_sum)
+subtract_float_finite = partial(subtract_float, finish=fast_two_sum)
 
 
 def scale_finite(a: Pair, b: jax.Array) -> Pair:
@@ -129,36 +145,6 @@ def less_or_equal(a: Pair, b: Pair) -> jax.Array:
 
 def equal(a: Pair, b: Pair) -> jax.Array:
     return (a[0] == b[0]) & (a[1] == b[1])
-
-
-def two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`a + b` rounded, and its rounding error, which is exact; NaN if the sum is not finite.
-
-    D. E. Knuth, The Art of Computer Programming, volume 2, section 4.2.2.
-    """
-    s = a + b
-    v = s - a
-    return s, (a - (s - v)) + (b - v)
-
-
-def two_difference(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`a - b` rounded, and its rounding error, as `two_sum` of `a` and `-b`."""
-    s = a - b
-    v = s - a
-    return s, (a - (s - v)) - (b + v)
-
-
-def fast_two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`a + b` rounded, and its rounding error, where `|a| >= |b|` or `a` is zero."""
-    s = a + b
-    return s, b - (s - a)
-
-
-def _corrected(a: jax.Array, b: jax.Array) -> Pair:
-    """`a + b`, where `b` is at most a few ulp of `a`, or its errors are NaN: then `a` alone."""
-    high, low = fast_two_sum(a, b)
-    fine = xp.isfinite(high)
-    return xp.where(fine, high, a), xp.where(fine, low, xp.zeros((), low.dtype))
 
 
 def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:

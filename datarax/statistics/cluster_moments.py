@@ -1,6 +1,6 @@
 """The mean of each cluster of points, and the squared distances of its points from that mean."""
 
-from typing import Self
+from typing import Any, Self
 
 import jax
 
@@ -124,22 +124,30 @@ class ClusterMoments(CountsInvalid, kw_only=False):
         w, weight_unit = in_unit_of_greatest(w[:, None], (0,), x.dtype)
         counts = w.astype(xp.bool_)
         w = xp.broadcast_to(w, x.shape)
-        greatest = xp.zeros((clusters, features), x.dtype)
-        greatest = at(greatest)[labels].max(xp.where(counts, xp.abs(x), 0))
+        # On devices also the range, which bounds the distances, saves another pass over the rows.
+        sides = xp.abs(x) if on_host(x, w) else xp.concatenate([x, -x], -1)
+        least = xp.finfo(x.dtype).min
+        extremes = xp.full((clusters, sides.shape[-1]), least, x.dtype)
+        extremes = at(extremes)[labels].max(xp.where(counts, sides, least))
+        extremes = extremes.reshape(clusters, -1, features)
+        greatest = xp.max(extremes, 1, initial=0)
         unit = unit_exponent(greatest, DIGITS)
-        scale = power_of_two(-unit, x.dtype)[labels]
+        power = power_of_two(-unit, x.dtype)
+        scale = power[labels]
         x = xp.where(counts, x, 0) * scale
 
-        def totals(*values: jax.Array) -> list[DoubleFloat]:
+        def totals(tops: list[Any], *values: jax.Array) -> list[DoubleFloat]:
+            """The sums of values (N, D), none of which is much above its top."""
             if on_host(place, *values):
                 found = [scatter_sum(place, x, clusters * features) for x in values]
             else:
                 columns = xp.stack([x.reshape(-1) for x in values], -1)
-                both = scatter_floats(place.reshape(-1), columns, clusters * features)
+                top = xp.asarray(tops, x.dtype)[:, None]
+                both = scatter_floats(place.reshape(-1), columns, clusters * features, top)
                 found = [both[:, i] for i in range(len(values))]
             return [x.reshape(clusters, features) for x in found]
 
-        count, total = totals(w, w * x)
+        count, total = totals([1, 2.0**DIGITS], w, w * x)
         # The mean in two steps: the second corrects what the first rounded away. One bit less in
         # the first, so that no compiler merges its rounding into the subtraction that follows.
         info = xp.finfo(x.dtype)
@@ -149,7 +157,8 @@ class ClusterMoments(CountsInvalid, kw_only=False):
         d = x - first[labels]
         for part in rest:
             d = d + xp.where(counts, part, 0) * scale
-        total, squares = totals(w * d, w * d * d)
+        widest = xp.max(xp.sum(extremes * power[:, None], 1), initial=0)
+        total, squares = totals([widest, widest * widest], w * d, w * d * d)
         second = (total / divisor).to_float()
         squares = powers_about_mean(count, DoubleFloat.of(second), [squares])
         mean = LongMean(DoubleFloat.of(first), second).parts(many_digits)

@@ -58,7 +58,8 @@ class CrossedMoments(CentralMoments):
     """Central moments, and the co-moments of pairs of elements: `product` says of which.
 
     A co-moment is the sum of `w * (x - mean x) * (y - mean y)`. It is merged by the pairwise
-    formula of Pébay (2008). All elements must have the same weight.
+    formula of Pébay (2008): a merge adds the product of the distances of the means times
+    n m / (n + m). All elements must have the same weight.
     """
 
     co: Parts | DoubleFloat | tuple[()] = state()
@@ -100,9 +101,7 @@ class CrossedMoments(CentralMoments):
         merged = super().plus(other, total, apart)
         if not self.co:
             return merged
-        # The merged co-moment is the sum of both, plus the product of the distances of the means
-        # times n m / (n + m).
-        between = self.product(apart.means, apart.means) * self.first(apart.factor)
+        between = self.product(apart.step, apart.means)
         return merged.with_co(self.co_double + other.co_double + between)
 
 

@@ -253,7 +253,8 @@ class CentralMoments(ElementwiseState, kw_only=False):
         if not _are_zeros(a.mean_rest, b.mean_rest):
             rests = b.mean_rest - a.mean_rest
         means = first if rests is None else first.corrected(rests)
-        apart = Apart(means, _share(m, total), n, total, first, rests)
+        share = _share(m, total)
+        apart = Apart(means, means * _factor(n, share), share, n, total, first, rests)
         return a.plus(b, total, apart).stored()
 
     def plus(self, other: Any, total: DoubleFloat, apart: "Apart") -> Self:
@@ -266,7 +267,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         cross: list[Any] = []
         if self.order > 1:
             # As exact as the co-moments, of which differences are taken.
-            cross.append(apart.means * apart.means * apart.factor)
+            cross.append(apart.step * apart.means)
         if self.order > 2:
             rest, factor = apart.rest, apart.factor
             a, b = ([p.to_float() for p in each] for each in (powers, other_powers))
@@ -503,6 +504,8 @@ class Apart(NamedTuple):
 
     means: DoubleFloat
     """The mean of the second minus that of the first."""
+    step: DoubleFloat
+    """`means` times `factor`: its product with `means` is what the merged sum of squares gains."""
     share: jax.Array
     """The share of the second."""
     weight: DoubleFloat
@@ -521,11 +524,12 @@ class Apart(NamedTuple):
 
     @property
     def factor(self) -> jax.Array:
-        """`n * m / (n + m)`, of weights n and m.
+        """`n * m / (n + m)`, of weights n and m."""
+        return _factor(self.weight, self.share)
 
-        The merged sum of squares is the sum of both plus the factor times the distance squared.
-        """
-        return self.weight.to_float() * self.share
+
+def _factor(weight: DoubleFloat, share: jax.Array) -> jax.Array:
+    return weight.to_float() * share
 
 
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:

@@ -309,14 +309,16 @@ def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
     return scatter_floats(place, weights, size)
 
 
-def scatter_floats(place: jax.Array, values: jax.Array, size: int) -> DoubleFloat:
+def scatter_floats(
+    place: jax.Array, values: jax.Array, size: int, top: jax.Array | None = None
+) -> DoubleFloat:
     """On devices, the sum of float `values` (N, ...) at each of `size` indices: (size, ...).
 
-    Other indices are dropped.
+    Other indices are dropped. `top`: see `scatter_columns`.
     """
     if not has_wide(values.dtype):
         columns = values.reshape(place.size, -1).T
-        sums = scatter_columns(place, columns, size)
+        sums = scatter_columns(place, columns, size, top)
         return sums.map(lambda x: x.T.reshape(size, *values.shape[1:]))
     rows = _rows(place, size)
     row = xp.arange(place.size, dtype=xp.int32) % rows

@@ -57,14 +57,15 @@ class JudgedMoments(CountsInvalid):
         w = xp.broadcast_to(w, f.shape)
         counts = w.astype(xp.bool_)
         f, y = (xp.where(counts, x, xp.zeros((), x.dtype)) for x in (f, y))
-        w = w.astype(float_dtype(f))
-        weight, wf, wy = DoubleFloat.of(w).finite, float_product(w, f), float_product(w, y)
+        is_mask, w = w.dtype == xp.bool_, w.astype(float_dtype(f))[..., None]
+        weight, first = DoubleFloat.of(w).finite, xp.stack([y, y, f, f], -1)
+        first = DoubleFloat.of(first).finite if is_mask else float_product(w, first)
         mine, others = counts & known, counts & ~known
         return self.with_batch(
             invalid,
             pairs=self.pairs.plus_two(
-                stack([wy, wy, wf, wf], -1),
-                stack([wf, weight, weight, weight], -1),
+                first,
+                concatenate([first[..., 3:], weight, weight, weight], -1),
                 xp.stack([mine, mine, mine, others], -1),
                 many_digits=any(map(has_many_digits, given)),
             ),
