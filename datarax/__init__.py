@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from datarax.algebra.fields import field as field
     from datarax.distributed.merge_ops import MetricReduceOp as MetricReduceOp
     from datarax.evaluation.evaluator import evaluate as evaluate
-    from datarax.metrics.base import Metric as Metric
+    from datarax.metric.base import Metric as Metric
+    from datarax.metric.replicate import replicate as replicate
     from datarax.metrics.probabilistic.mean_score import ElementwiseMean as ElementwiseMean
-    from datarax.metrics.replicate import replicate as replicate
     from datarax.numerics.exact import Exact as Exact
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
@@ -93,7 +93,7 @@ _LAZY = {
     "MetricReduceOp": "datarax.distributed.merge_ops",
     "evaluate": "datarax.evaluation.evaluator",
     "ElementwiseMean": "datarax.metrics.probabilistic.mean_score",
-    "Metric": "datarax.metrics.base",
+    "Metric": "datarax.metric.base",
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
     "field": "datarax.algebra.fields",
@@ -107,7 +107,7 @@ _LAZY = {
     "PerDevice": "datarax.wrappers.per_device",
     "Transformed": "datarax.wrappers.transformed",
     "per_device": "datarax.wrappers.per_device",
-    "replicate": "datarax.metrics.replicate",
+    "replicate": "datarax.metric.replicate",
     "Sliced": "datarax.wrappers.sliced",
     "Decayed": "datarax.wrappers.window",
     "Interval": "datarax.wrappers.interval",
@@ -135,7 +135,7 @@ def __getattr__(name: str) -> object:
 def _hint(name: str) -> str:
     """Suggests what a name of no class here may mean, for the end of a message."""
     metrics = vars(import_module("datarax.metrics"))
-    suggestion = import_module("datarax.metrics.other_names").suggestion
+    suggestion = import_module("datarax.metric.other_names").suggestion
     own = "" if name in metrics else suggestion(name, dict.fromkeys(__dir__()))
     return own or suggestion(name, metrics, "datarax.metrics.")
 

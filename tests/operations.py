@@ -27,7 +27,7 @@ from datarax._platform import Platform
 from datarax.algebra.device_merge import NeedsMaxima
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import walk
-from datarax.metrics.base import Metric, read
+from datarax.metric.base import Metric, read
 from tests.registry import CASES, CHOSEN, Case
 
 RECORDED = Path(__file__).with_suffix(".json")

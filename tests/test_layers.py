@@ -33,6 +33,7 @@ LAYERS = (
     ("distributed",),
     ("algebra",),
     ("statistics",),
+    ("metric",),
     ("metrics",),
     ("wrappers",),
     ("training", "io", "plot"),

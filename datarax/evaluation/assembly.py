@@ -8,9 +8,9 @@ from datarax._errors import MetricInputError
 from datarax.evaluation.encoding import Configuration
 from datarax.evaluation.row_scores import scored
 from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, figures, needs_scores
+from datarax.metric.base import Metric
+from datarax.metric.other_names import snake_case
 from datarax.metrics import Sum
-from datarax.metrics.base import Metric
-from datarax.metrics.other_names import snake_case
 from datarax.wrappers.bootstrap import Bootstrap
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.compare import Compare

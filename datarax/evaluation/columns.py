@@ -10,9 +10,9 @@ from datarax._errors import MetricInputError
 from datarax.evaluation.files import natural
 from datarax.evaluation.tables import ColumnType, Outputs, Table, Types
 from datarax.evaluation.tasks import nearest
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
+from datarax.metric.routing import Route
 from datarax.metrics.language.text_metric import CountedText
-from datarax.metrics.routing import Route
 from datarax.wrappers.sliced import Sliced
 
 INDEX = "index"

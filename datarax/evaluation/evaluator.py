@@ -36,7 +36,7 @@ from datarax.evaluation.partial_state import (
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import batches, power_of_two
 from datarax.evaluation.tables import Table, first_line, parts_of
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.wrappers.collection import Collection
 
 IN_FLIGHT = 256

@@ -27,7 +27,7 @@ from datarax.evaluation.partial_state import Merging, Node
 from datarax.evaluation.tables import first_line
 from datarax.evaluation.tasks import hashable
 from datarax.io.checkpoint import pack, unpack
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.wrappers.collection import Collection
 
 STATE, SUMMARY, REPORT = "state.npz", "metrics.json", "report.html"

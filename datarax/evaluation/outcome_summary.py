@@ -17,8 +17,8 @@ from datarax.evaluation.outcome import Outcome
 from datarax.evaluation.slice_tests import with_p_values
 from datarax.evaluation.table_batches import NOT_A_CLASS
 from datarax.evaluation.tasks import Spec, better, built, described
-from datarax.metrics.base import read
-from datarax.metrics.reading import Bounds, Reading, Undefined, Unusable, flat_items
+from datarax.metric.base import read
+from datarax.metric.reading import Bounds, Reading, Undefined, Unusable, flat_items
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.interval import Interval
 

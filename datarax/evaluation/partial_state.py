@@ -25,7 +25,7 @@ from datarax.evaluation.largest_losses import LossRow
 from datarax.evaluation.paired_parts import Pair
 from datarax.evaluation.table_batches import TableBatch, whole_queries
 from datarax.evaluation.tables import Outputs, Part
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.wrappers.best import Best
 from datarax.wrappers.window import Decayed, Window
 

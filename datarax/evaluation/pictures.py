@@ -12,14 +12,14 @@ import numpy as np
 from datarax._errors import InvalidValuesWarning, PrecisionWarning, UndefinedMetricWarning
 from datarax._optional import optional
 from datarax.evaluation.row_scores import LENGTHS, ByLength
+from datarax.metric.base import Metric
+from datarax.metric.reading import unusable
 from datarax.metrics.aggregation.quantiles import Histogram, HistogramQuantile, Median
-from datarax.metrics.base import Metric
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
 from datarax.metrics.curves.area_under_curve import AUROC, AveragePrecision
 from datarax.metrics.curves.score_metric import ScoreMetric
 from datarax.metrics.probabilistic.calibration import CalibrationError, CalibrationMetric
 from datarax.metrics.probabilistic.score_decomposition import ScoreDecomposition
-from datarax.metrics.reading import unusable
 from datarax.metrics.regression.error_quantiles import MedianAbsoluteError
 from datarax.metrics.regression.rank_correlation import SpearmanCorrCoef
 from datarax.plot.canvas import align, new_axes, new_figure, svg

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from datarax.evaluation.tables import Outputs
+from datarax.metric.base import Metric
 from datarax.metrics import NDCG, Histogram, Mean, TokenF1
-from datarax.metrics.base import Metric
 from datarax.metrics.language.text_metric import checked_references, checked_texts
 from datarax.wrappers.interval import Interval
 from datarax.wrappers.sliced import Sliced

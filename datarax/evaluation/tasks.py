@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from datarax import metrics as catalogue
 from datarax._errors import MetricInputError, UnknownMetricError
-from datarax.metrics.base import Metric
-from datarax.metrics.other_names import snake_case
-from datarax.metrics.reading import flat_items
+from datarax.metric.base import Metric
+from datarax.metric.other_names import snake_case
+from datarax.metric.reading import flat_items
 
 _WITH_OPTIONS = re.compile(r"([^()]*)\((.+)\)")
 _WORD = re.compile(r"\w[\w-]*")

@@ -29,7 +29,7 @@ from datarax._typing import PyTree
 from datarax.algebra.state_dicts import Saveable
 from datarax.distributed.barrier import barrier_of
 from datarax.distributed.placement import is_same_everywhere
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 
 FORMAT = 5
 """The version of the layout that `pack` writes, and of what the arrays of a state mean. `unpack`

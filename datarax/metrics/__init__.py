@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from datarax.metric.other_names import suggestion as _suggestion
 from datarax.metrics.aggregation.power_means import GeometricMean as GeometricMean
 from datarax.metrics.aggregation.power_means import HarmonicMean as HarmonicMean
 from datarax.metrics.aggregation.power_means import Norm as Norm
@@ -132,7 +133,6 @@ from datarax.metrics.language.token_losses import Perplexity as Perplexity
 from datarax.metrics.language.translation import BLEU as BLEU
 from datarax.metrics.language.translation import CHRF as CHRF
 from datarax.metrics.language.translation import TER as TER
-from datarax.metrics.other_names import suggestion as _suggestion
 from datarax.metrics.probabilistic.calibration import CalibrationError as CalibrationError
 from datarax.metrics.probabilistic.calibration import ReliabilityDiagram as ReliabilityDiagram
 from datarax.metrics.probabilistic.calibration_test import CalibrationTest as CalibrationTest

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from datarax._checks import positive_int
+from datarax.metric.base import Metric
 from datarax.metrics.aggregation.quantiles import Histogram
-from datarax.metrics.base import Metric
 from datarax.metrics.regression.rank_correlation import JointHistogram
 from datarax.plot import canvas
 from datarax.plot.given import Source

@@ -14,7 +14,7 @@ import numpy as np
 from datarax._errors import ConfigurationMismatchError
 from datarax._typing import PyTree
 from datarax.algebra.state import walk
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.statistics.invalid_counts import with_invalid_of
 from datarax.testing import subject
 from datarax.testing.subject import (

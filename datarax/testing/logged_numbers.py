@@ -16,7 +16,7 @@ from datarax._checks import kind
 from datarax._errors import MetricTypeError
 from datarax._optional import optional
 from datarax.io.tensorboard_writer import EventFile
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 
 Numbers = dict[str, np.ndarray]
 """Logged numbers by name, of which those of nested dicts are "a/b"."""

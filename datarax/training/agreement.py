@@ -12,7 +12,7 @@ from datarax._typing import PyTree
 from datarax.algebra.state import states_in
 from datarax.algebra.state_dicts import plain
 from datarax.distributed.barrier import Barrier
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 
 
 def check_agreement(metric: Metric, timeout: float | None = None) -> None:

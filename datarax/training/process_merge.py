@@ -13,7 +13,7 @@ from datarax._xp import fetched, is_addressable, is_traced
 from datarax.algebra.held_arrays import require_arrays
 from datarax.distributed.barrier import barrier_of
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.training.agreement import agree
 
 M = TypeVar("M", bound=Metric)

@@ -15,8 +15,8 @@ from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.replication import axes_of
 from datarax.algebra.row_merge import Target
 from datarax.distributed.merge_ops import filled, zeros
-from datarax.metrics.reading import Reading
-from datarax.metrics.row_updates import updated_at
+from datarax.metric.reading import Reading
+from datarax.metric.rows import updated_at
 from datarax.wrappers.wrapper import Wrapper, value_shapes
 
 _MOST = 2**31 - 1  # the greatest int32

@@ -13,8 +13,8 @@ from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
-from datarax.metrics.base import Metric
-from datarax.metrics.row_updates import with_terms
+from datarax.metric.base import Metric
+from datarax.metric.rows import with_terms
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.hashing import hashed
 from datarax.statistics.accumulator import MetricAccumulator

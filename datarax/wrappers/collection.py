@@ -24,12 +24,12 @@ from datarax.algebra.state import State
 from datarax.algebra.state_dicts import type_name
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import device_sets, outside_mesh, placed_near
-from datarax.metrics.base import Metric, placed_as, read
-from datarax.metrics.call import is_call
-from datarax.metrics.given import GivenNumbers, Reader
-from datarax.metrics.reading import Reading, flat_items
-from datarax.metrics.routing import Route, joined, naming, refuse_ignored
-from datarax.metrics.row_updates import (
+from datarax.metric.base import Metric, placed_as, read
+from datarax.metric.call import is_call
+from datarax.metric.given import GivenNumbers, Reader
+from datarax.metric.reading import Reading, flat_items
+from datarax.metric.routing import Route, joined, naming, refuse_ignored
+from datarax.metric.rows import (
     Terms,
     element,
     replicated_target,

@@ -15,10 +15,10 @@ from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
-from datarax.metrics.base import Metric
-from datarax.metrics.call import taken_from, with_argument
-from datarax.metrics.reading import Reading, Undefined, is_wide
-from datarax.metrics.row_updates import element, rows_of, updated_at
+from datarax.metric.base import Metric
+from datarax.metric.call import taken_from, with_argument
+from datarax.metric.reading import Reading, Undefined, is_wide
+from datarax.metric.rows import element, rows_of, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaling import nan_where

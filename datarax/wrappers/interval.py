@@ -16,10 +16,10 @@ from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import in_one_pass
 from datarax.algebra.row_merge import Target
-from datarax.metrics.base import Metric
-from datarax.metrics.call import taken_from
-from datarax.metrics.reading import Reading, Undefined
-from datarax.metrics.row_updates import (
+from datarax.metric.base import Metric
+from datarax.metric.call import taken_from
+from datarax.metric.reading import Reading, Undefined
+from datarax.metric.rows import (
     element,
     rows_of,
     updated_at,

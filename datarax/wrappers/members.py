@@ -14,7 +14,7 @@ import numpy as np
 from datarax._typing import PyTree, Structure
 from datarax._xp import fetched
 from datarax.algebra.stack import Stack
-from datarax.metrics.base import Metric, shares_statistic, statistic_of
+from datarax.metric.base import Metric, shares_statistic, statistic_of
 from datarax.wrappers.member_stacks import alike, stacked
 
 Slots = list[list[PyTree]]

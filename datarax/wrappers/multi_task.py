@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import PyTree
-from datarax.metrics.base import Metric
-from datarax.metrics.routing import Route, naming, refuse_ignored
+from datarax.metric.base import Metric
+from datarax.metric.routing import Route, naming, refuse_ignored
 from datarax.wrappers.collection import Collection, calls_of
 
 

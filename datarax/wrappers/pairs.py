@@ -12,11 +12,11 @@ from datarax._typing import PyTree
 from datarax._xp import on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target, merge_rows
-from datarax.metrics.base import Metric
-from datarax.metrics.call import is_call, with_argument
-from datarax.metrics.reading import Reading, Unusable
-from datarax.metrics.routing import Route, arguments_of, joined
-from datarax.metrics.row_updates import element, without_rows
+from datarax.metric.base import Metric
+from datarax.metric.call import is_call, with_argument
+from datarax.metric.reading import Reading, Unusable
+from datarax.metric.routing import Route, arguments_of, joined
+from datarax.metric.rows import element, without_rows
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import counts_alike, sum_of_counts, with_invalid_of
 from datarax.wrappers.clusters import CLUSTER, given_ids

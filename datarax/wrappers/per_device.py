@@ -39,11 +39,11 @@ from datarax.distributed.placement import (
     outside_mesh,
     sharded,
 )
-from datarax.metrics.base import Metric
-from datarax.metrics.call import Call, is_call, is_numbers, split_over, with_empty_rows
-from datarax.metrics.given import GivenNumbers, Reader
-from datarax.metrics.reading import Reading
-from datarax.metrics.routing import Route, naming
+from datarax.metric.base import Metric
+from datarax.metric.call import Call, is_call, is_numbers, split_over, with_empty_rows
+from datarax.metric.given import GivenNumbers, Reader
+from datarax.metric.reading import Reading
+from datarax.metric.routing import Route, naming
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.wrapper import holds_copies
 

@@ -7,9 +7,9 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field
+from datarax.metric.base import Metric
 from datarax.metrics.aggregation.recent import Rate
 from datarax.metrics.aggregation.summary import Mean
-from datarax.metrics.base import Metric
 from datarax.metrics.health.loss_spikes import LossSpikes
 from datarax.metrics.health.tree_health import TreeHealth
 from datarax.statistics.accumulator import MetricAccumulator

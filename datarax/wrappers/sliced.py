@@ -18,9 +18,9 @@ from datarax.algebra.fields import field, state
 from datarax.algebra.row_merge import Target, merge_rows
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
-from datarax.metrics.call import is_call, taken_from
-from datarax.metrics.reading import Presented, Reading, Undefined, is_wide
-from datarax.metrics.row_updates import by_elements, counted_rows, rows_of
+from datarax.metric.call import is_call, taken_from
+from datarax.metric.reading import Presented, Reading, Undefined, is_wide
+from datarax.metric.rows import by_elements, counted_rows, rows_of
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
 from datarax.wrappers.member_stacks import MOST_CELLS

@@ -12,10 +12,10 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.algebra.fields import field
-from datarax.metrics.base import Metric
-from datarax.metrics.call import is_numbers
-from datarax.metrics.reading import Reading
-from datarax.metrics.routing import Route, refuse_ignored
+from datarax.metric.base import Metric
+from datarax.metric.call import is_numbers
+from datarax.metric.reading import Reading
+from datarax.metric.routing import Route, refuse_ignored
 from datarax.wrappers.wrapper import Wrapper
 
 

@@ -19,9 +19,9 @@ from datarax.algebra.stack import Element, Stack
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
-from datarax.metrics.base import Metric
-from datarax.metrics.call import with_number
-from datarax.metrics.reading import Reading
+from datarax.metric.base import Metric
+from datarax.metric.call import with_number
+from datarax.metric.reading import Reading
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.wrappers.wrapper import Stacked, checked_metric

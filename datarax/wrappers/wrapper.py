@@ -16,12 +16,12 @@ from datarax.algebra.replication import made_varying
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, walk
-from datarax.metrics.base import Metric
-from datarax.metrics.call import taken_from, with_argument
-from datarax.metrics.given import GivenNumbers, Reader
-from datarax.metrics.reading import Reading
-from datarax.metrics.routing import Route, arguments_of, joined
-from datarax.metrics.row_updates import updated_at
+from datarax.metric.base import Metric
+from datarax.metric.call import taken_from, with_argument
+from datarax.metric.given import GivenNumbers, Reader
+from datarax.metric.reading import Reading
+from datarax.metric.routing import Route, arguments_of, joined
+from datarax.metric.rows import updated_at
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 

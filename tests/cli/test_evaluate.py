@@ -11,8 +11,8 @@ from sklearn import metrics as sk
 
 from datarax.evaluation.outcome_summary import wrong_labels
 from datarax.evaluation.table_batches import NOT_A_CLASS
+from datarax.metric.reading import unusable
 from datarax.metrics import MRR, NDCG, Accuracy, MeanAveragePrecision
-from datarax.metrics.reading import unusable
 from tests.cli.evaluations import (
     ROWS,
     binary_columns,

@@ -8,7 +8,7 @@ import pytest
 import datarax
 from datarax import metrics
 from datarax.evaluation import columns, tasks
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 
 BIG = 2**40
 

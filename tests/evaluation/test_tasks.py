@@ -24,8 +24,8 @@ from datarax.evaluation.tasks import (
     of_task,
     parsed,
 )
-from datarax.metrics.other_names import snake_case
-from datarax.metrics.reading import flat_items
+from datarax.metric.other_names import snake_case
+from datarax.metric.reading import flat_items
 from tests.registry import CASES
 
 SIZES = {

@@ -12,8 +12,8 @@ from flax import nnx
 
 import datarax
 from datarax import Collection, Metric, MetricAccumulator, MetricTypeError, metrics, per_device
+from datarax.metric.other_names import _ARGUMENTS, _KNOWN_AS, suggestion
 from datarax.metrics import AUROC, Accuracy, Mean
-from datarax.metrics.other_names import _ARGUMENTS, _KNOWN_AS, suggestion
 from datarax.training import StatefulMetric
 from tests.helpers import make_mesh
 

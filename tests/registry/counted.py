@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from datarax.algebra.fields import field
-from datarax.metrics.base import Metric
-from datarax.metrics.call import Call
+from datarax.metric.base import Metric
+from datarax.metric.call import Call
+from datarax.metric.routing import Route
 from datarax.metrics.language.text_metric import CountedText
-from datarax.metrics.routing import Route
 from datarax.wrappers.wrapper import Wrapper
 
 Batch = Mapping[str, Any]

@@ -8,7 +8,7 @@ import pytest
 
 import datarax
 from datarax import Collection, ScoresWarning, metrics
-from datarax.metrics import base
+from datarax.metric import base
 from datarax.statistics.class_rows import ClassRows
 from datarax.statistics.invalid_counts import KINDS, InvalidCounts
 from datarax.statistics.score_kinds import SCORE_KINDS

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Bootstrap, Collection, Interval, Sliced, metrics
-from datarax.metrics.row_updates import by_rows, rows_of
+from datarax.metric.rows import by_rows, rows_of
 from datarax.testing.laws import LAWS, OF_PROGRAMS
 from datarax.testing.subject import Subject
 from datarax.wrappers.interval import terms_of_rows

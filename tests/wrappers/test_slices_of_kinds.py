@@ -16,7 +16,7 @@ import datarax
 from datarax import Sliced
 from datarax._update_context import in_update
 from datarax.algebra.pytrees import leaf_states
-from datarax.metrics.row_updates import adds_by_row
+from datarax.metric.rows import adds_by_row
 from datarax.testing import assert_within_ulps
 from tests.registry import BATCH, BUNDLES, EVERYWHERE, GROUPS, Case, arrays_of
 from tests.registry.case import Arrays, widened

@@ -13,10 +13,10 @@ from datarax._xp import xp
 from datarax.algebra.fields import field, state
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
+from datarax.metric.base import bounds_of
+from datarax.metric.reading import Bounds
+from datarax.metric.squared_weights import SquaredTotal
 from datarax.metrics.aggregation.summary import ValueMetric
-from datarax.metrics.base import bounds_of
-from datarax.metrics.reading import Bounds
-from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.exact import whole_or_float
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite

@@ -7,8 +7,8 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field
+from datarax.metric.base import Metric
 from datarax.metrics.audio.signal_metric import SignalMetric
-from datarax.metrics.base import Metric
 from datarax.numerics.assignment import best_matching
 from datarax.statistics.batches import rows_weight
 

@@ -8,6 +8,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree, ZeroDivision
 from datarax._xp import xp
 from datarax.algebra.fields import Ungiven
+from datarax.metric.reading import Undefined
 from datarax.metrics.classification.count_ratio import (
     CountMetric,
     Counts,
@@ -16,7 +17,6 @@ from datarax.metrics.classification.count_ratio import (
     quotient,
     undefined_ratio,
 )
-from datarax.metrics.reading import Undefined
 from datarax.numerics.double_float import concatenate
 from datarax.numerics.exact import whole_or_float
 from datarax.numerics.scaling import nan_where, weighted_mean

@@ -12,10 +12,10 @@ from datarax._errors import MetricInputError, UndefinedMetricWarning
 from datarax._typing import ArrayLike, LabelAverage, PyTree, Weights, ZeroDivision
 from datarax._xp import lax, vmap, xp
 from datarax.algebra.fields import Ungiven, field, state
-from datarax.metrics.base import Metric, shareable
+from datarax.metric.base import Metric, shareable
+from datarax.metric.reading import Undefined
+from datarax.metric.squared_weights import SquaredPairs, SquaredWeights
 from datarax.metrics.classification.row_ratios import RowRatios
-from datarax.metrics.reading import Undefined
-from datarax.metrics.squared_weights import SquaredPairs, SquaredWeights
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.statistics.batches import class_of

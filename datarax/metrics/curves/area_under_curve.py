@@ -13,7 +13,9 @@ from datarax._xp import when_known, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.base import bounds_of
+from datarax.metric.base import bounds_of
+from datarax.metric.reading import Bounds, Undefined
+from datarax.metric.squared_weights import SquaredWeights
 from datarax.metrics.curves.area_variance import (
     Influences,
     SampledScores,
@@ -28,8 +30,6 @@ from datarax.metrics.curves.score_metric import (
     fraction,
     share_among_highest,
 )
-from datarax.metrics.reading import Bounds, Undefined
-from datarax.metrics.squared_weights import SquaredWeights
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.float_grid import default_bits
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean

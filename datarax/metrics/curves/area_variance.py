@@ -9,8 +9,8 @@ import numpy as np
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import vmap, xp
 from datarax.algebra.fields import state
-from datarax.metrics.base import Metric
-from datarax.metrics.squared_weights import SquaredWeights, SummedSquares
+from datarax.metric.base import Metric
+from datarax.metric.squared_weights import SquaredWeights, SummedSquares
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.class_counts import ClassCounts

@@ -9,8 +9,8 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metrics.base import Metric, shareable
-from datarax.metrics.reading import Undefined
+from datarax.metric.base import Metric, shareable
+from datarax.metric.reading import Undefined
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.statistics.scores import Groups, ScoreBuffer, ScoreHistogram, Scores
 

@@ -6,7 +6,7 @@ from datarax._checks import finite_number
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field, state
-from datarax.metrics.base import Metric, shareable
+from datarax.metric.base import Metric, shareable
 from datarax.numerics.double_float import where
 from datarax.statistics.value_histogram import ValueHistogram, exact_q, quantiles_of
 

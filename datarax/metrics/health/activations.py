@@ -6,7 +6,7 @@ from typing import Self
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.algebra.fields import state
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.metrics.health.value_profile import ValueProfile
 
 

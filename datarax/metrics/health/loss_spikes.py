@@ -13,8 +13,8 @@ from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.distributed.collectives import unsharded
 from datarax.distributed.merge_ops import MetricReduceOp, identity
-from datarax.metrics.base import Metric
-from datarax.metrics.reading import OrNone
+from datarax.metric.base import Metric
+from datarax.metric.reading import OrNone
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator

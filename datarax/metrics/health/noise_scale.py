@@ -10,7 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
 from datarax._xp import xp
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.numerics.double_float import DoubleFloat, float_difference
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import broadcast_leading, rows_weight

@@ -11,7 +11,7 @@ from datarax.algebra.fields import field, state
 from datarax.algebra.one_pass import Fold, in_one_pass
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.special import kl_div

@@ -10,8 +10,8 @@ from datarax._errors import MetricInputError, PrecisionWarning
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import when_known, xp
 from datarax.algebra.fields import state
-from datarax.metrics.base import Metric
-from datarax.metrics.given import Reader
+from datarax.metric.base import Metric
+from datarax.metric.given import Reader
 from datarax.metrics.health.value_profile import OCTAVES, checked_quantiles, percentiles
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import broadcast_leading, rows_weight

@@ -11,7 +11,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.metrics.language.token_accuracy import check_tokens
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import examples, kept_weight

@@ -9,7 +9,7 @@ from datarax._checks import as_float, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import by_blocks, xp
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import Examples, check_task, examples, rows_weight
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite

@@ -9,9 +9,9 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.base import Metric, bounds_of, shareable
+from datarax.metric.base import Metric, bounds_of, shareable
+from datarax.metric.reading import Bounds
 from datarax.metrics.probabilistic.probability_losses import error_of_two, log_loss_of_two
-from datarax.metrics.reading import Bounds
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.isotonic import isotonic_blocks
 from datarax.statistics.batches import examples

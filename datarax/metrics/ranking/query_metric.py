@@ -10,10 +10,10 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import blocks_of_rows, xp
 from datarax.algebra.row_merge import RowTerms, Target
 from datarax.distributed.collectives import replicated
-from datarax.metrics.base import arguments
+from datarax.metric.base import arguments
+from datarax.metric.rows import counted_rows, replicated_target, updated_at
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.metrics.ranking.queries import Queries, cuts_with, first_rows, ranked_queries
-from datarax.metrics.row_updates import counted_rows, replicated_target, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
 from datarax.statistics.batches import rows_weight

@@ -13,7 +13,7 @@ from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.metrics.ranking.queries import Queries, cuts_with, ranked_queries
 from datarax.metrics.ranking.query_metric import RankedMean
 from datarax.numerics.double_float import DoubleFloat, where

@@ -10,10 +10,10 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.base import bounds_of
-from datarax.metrics.reading import Bounds
+from datarax.metric.base import bounds_of
+from datarax.metric.reading import Bounds
+from datarax.metric.squared_weights import SquaredTotal
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
-from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Kept
 from datarax.numerics.limbs import difference, is_rounded

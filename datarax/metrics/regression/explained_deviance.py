@@ -11,8 +11,8 @@ from datarax._xp import lax, read_on_host, when_known, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.base import bounds_of
-from datarax.metrics.reading import Bounds
+from datarax.metric.base import bounds_of
+from datarax.metric.reading import Bounds
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.float_ranges import is_within_floats

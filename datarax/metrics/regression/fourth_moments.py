@@ -12,8 +12,8 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import in_one_pass
-from datarax.metrics.base import Metric
-from datarax.metrics.squared_weights import check_rows
+from datarax.metric.base import Metric
+from datarax.metric.squared_weights import check_rows
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble

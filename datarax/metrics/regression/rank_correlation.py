@@ -16,11 +16,11 @@ from datarax.algebra.one_pass import Fold
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.base import bounds_of
-from datarax.metrics.reading import Bounds, Undefined
+from datarax.metric.base import bounds_of
+from datarax.metric.reading import Bounds, Undefined
+from datarax.metric.squared_weights import SquaredTotal
 from datarax.metrics.regression.correlation import fisher_ends
 from datarax.metrics.regression.per_output import RegressionMetric
-from datarax.metrics.squared_weights import SquaredTotal
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
 from datarax.numerics.float_ranges import is_single, is_within_floats

@@ -11,7 +11,7 @@ from datarax._checks import float_dtype, numeric, real, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import equals, rows_weight
 from datarax.statistics.invalid_counts import out_of_range

@@ -11,7 +11,7 @@ from datarax._typing import ArrayLike, Average, PyTree, Weights
 from datarax._xp import vmap, xp
 from datarax.algebra.fields import state
 from datarax.algebra.state import State
-from datarax.metrics.base import Metric, shareable
+from datarax.metric.base import Metric, shareable
 from datarax.metrics.classification.count_ratio import Counts
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, weighted_mean

@@ -10,7 +10,7 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.metrics.vision.image_score import ImageScore
 from datarax.metrics.vision.spectral_quality import unit_spectra
 from datarax.numerics.double_float import DoubleFloat, concatenate

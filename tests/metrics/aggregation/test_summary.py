@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import InvalidValuesWarning, MetricInputError, Sliced
+from datarax.metric.base import read
 from datarax.metrics import (
     Cardinality,
     LastValue,
@@ -27,7 +28,6 @@ from datarax.metrics import (
     Variance,
     WeightedMean,
 )
-from datarax.metrics.base import read
 from datarax.numerics.hashing import hashed
 from tests.helpers import (
     DTYPES,

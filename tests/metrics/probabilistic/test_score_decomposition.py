@@ -11,8 +11,8 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
 import datarax
+from datarax.metric.base import read
 from datarax.metrics import BrierScore, LogLoss, ScoreDecomposition
-from datarax.metrics.base import read
 from tests.registry.probabilistic import EPS, scores_of
 
 SCORES = "brier", "log"

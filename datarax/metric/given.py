@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 from datarax._checks import real
 from datarax._errors import MetricInputError
-from datarax.metrics.routing import joined
+from datarax.metric.routing import joined
 
 GivenNumbers = tuple[tuple[str, float], ...]
 """Arguments of `results` and their values."""

@@ -12,7 +12,7 @@ from datarax._xp import fetched, is_addressable, is_traced
 from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.state import marked_untouched, walk
 from datarax.distributed.placement import full_spec, is_same_everywhere, outside_mesh, sharded
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 
 M = TypeVar("M", bound=Metric)
 

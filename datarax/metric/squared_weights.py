@@ -13,7 +13,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.distributed.collectives import replicated
-from datarax.metrics.base import Metric
+from datarax.metric.base import Metric
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.class_counts import ConfusionCounts

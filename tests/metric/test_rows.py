@@ -11,6 +11,7 @@ from datarax import Bootstrap, Interval, Sliced
 from datarax._update_context import in_update
 from datarax._xp import xp
 from datarax.algebra.row_merge import Target
+from datarax.metric.rows import updated_at
 from datarax.metrics import (
     F1,
     D2Tweedie,
@@ -19,7 +20,6 @@ from datarax.metrics import (
     Std,
     row_updates,
 )
-from datarax.metrics.row_updates import updated_at
 from datarax.statistics import ConfusionCounts, Moments, WeightedTotal
 from tests.helpers import long
 from tests.registry import BATCH, CASES

@@ -26,11 +26,10 @@ from datarax.algebra.state import State, refuse_leading_axes
 from datarax.algebra.state_dicts import SavedState, type_name
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import everywhere, mesh_of, outside_mesh, placed_near
-from datarax.metrics.call import Call
-from datarax.metrics.compiled import compiled
-from datarax.metrics.given import GivenNumbers, Reader, checked_given
-from datarax.metrics.other_names import argument_suggestion
-from datarax.metrics.reading import (
+from datarax.metric.call import Call
+from datarax.metric.given import GivenNumbers, Reader, checked_given
+from datarax.metric.other_names import argument_suggestion
+from datarax.metric.reading import (
     Bounds,
     Reading,
     Undefined,
@@ -40,8 +39,9 @@ from datarax.metrics.reading import (
     rounded_doubles,
     unusable,
 )
-from datarax.metrics.routing import Outputs, Route, arguments_of, refuse_unknown_arguments
-from datarax.metrics.row_updates import adds_by_row, unusable_rows, updated_at
+from datarax.metric.routing import Outputs, Route, arguments_of, refuse_unknown_arguments
+from datarax.metric.rows import adds_by_row, unusable_rows, updated_at
+from datarax.metric.updates import compiled
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 

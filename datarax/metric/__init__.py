@@ -1,0 +1,1 @@
+"""The engine of a metric: updates, arguments, readings, rows, sampling."""
