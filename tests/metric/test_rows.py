@@ -11,6 +11,7 @@ from datarax import Bootstrap, Interval, Sliced
 from datarax._update_context import in_update
 from datarax._xp import xp
 from datarax.algebra.row_merge import Target
+from datarax.metric import rows as row_updates
 from datarax.metric.rows import updated_at
 from datarax.metrics import (
     F1,
@@ -18,7 +19,6 @@ from datarax.metrics import (
     Mean,
     PearsonCorrCoef,
     Std,
-    row_updates,
 )
 from datarax.statistics import ConfusionCounts, Moments, WeightedTotal
 from tests.helpers import long
