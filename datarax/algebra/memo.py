@@ -1,39 +1,53 @@
-"""`computed_once`: values that several formulas need, and that a reading computes once."""
+"""What the formulas of one reading share: values computed once, and the numbers that are given."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 
 from datarax._typing import PyTree
 
 Value = TypeVar("Value")
+Numbers = tuple[tuple[str, float], ...]
 
 _Memo = dict[tuple[Hashable, ...], tuple[list[jax.Array], PyTree]]
 """By method, its arguments, and the structure and the identity of the arrays of a state: the
 arrays, which keep their identity as long as they are held, and the value."""
 
-# What was computed in the reading that is under way. A context variable holds it, because no
-# argument can: a formula, the `compute` of a metric, takes none.
-_memo: ContextVar[_Memo | None] = ContextVar("memo", default=None)
+
+class _ReadingContext(NamedTuple):
+    memo: _Memo
+    numbers: Numbers
+    """The numbers that are given, by name."""
 
 
-def one_reading(read: Callable[..., Value]) -> Callable[..., Value]:
-    """Wraps a reading: methods that are `computed_once` remember what they computed in it."""
+# Of the reading that is under way. A context variable holds it, because no argument can: a formula,
+# the `compute` of a metric, takes none.
+_reading: ContextVar[_ReadingContext | None] = ContextVar("reading", default=None)
 
-    @wraps(read)
-    def remembering(*args: PyTree) -> Value:
-        if _memo.get() is not None:
-            return read(*args)
-        token = _memo.set({})
-        try:
-            return read(*args)
-        finally:
-            _memo.reset(token)
 
-    return remembering
+@contextmanager
+def one_reading(numbers: Numbers) -> Iterator[None]:
+    """A block in which methods that are `computed_once` remember what they computed.
+
+    `numbers` are those that `given_number` returns in it.
+    """
+    outer = _reading.get()
+    known = outer is not None and outer.numbers == numbers
+    token = _reading.set(outer if known else _ReadingContext({}, numbers))
+    try:
+        yield
+    finally:
+        _reading.reset(token)
+
+
+def given_number(name: str) -> float | None:
+    """A number that is given for the reading; None without one."""
+    context = _reading.get()
+    return None if context is None else dict(context.numbers).get(name)
 
 
 def computed_once(method: Callable[..., Value]) -> Callable[..., Value]:
@@ -47,9 +61,10 @@ def computed_once(method: Callable[..., Value]) -> Callable[..., Value]:
 
     @wraps(method)
     def once(self: PyTree, *args: Hashable) -> Value:
-        memo = _memo.get()
-        if memo is None:
+        context = _reading.get()
+        if context is None:
             return method(self, *args)
+        memo = context.memo
         arrays, structure = jax.tree.flatten(self)
         # Each metric is made anew from its arrays, so two states are the same if these are.
         key = method, args, structure, tuple(map(id, arrays))

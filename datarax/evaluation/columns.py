@@ -10,8 +10,8 @@ from datarax._errors import MetricInputError
 from datarax.evaluation.files import natural
 from datarax.evaluation.tables import ColumnType, Outputs, Table, Types
 from datarax.evaluation.tasks import nearest
+from datarax.metric.arguments import Route
 from datarax.metric.base import Metric
-from datarax.metric.routing import Route
 from datarax.metrics.language.text_metric import CountedText
 from datarax.wrappers.sliced import Sliced
 

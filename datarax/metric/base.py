@@ -20,14 +20,22 @@ from datarax._typing import OnInvalid, PyTree
 from datarax._xp import is_traced, read_on_host, when_known, xp
 from datarax.algebra.fields import Config, field
 from datarax.algebra.held_arrays import requiring_arrays
-from datarax.algebra.memo import one_reading
+from datarax.algebra.memo import given_number, one_reading
 from datarax.algebra.row_merge import Target
 from datarax.algebra.state import State, refuse_leading_axes
 from datarax.algebra.state_dicts import SavedState, type_name
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import everywhere, mesh_of, outside_mesh, placed_near
-from datarax.metric.call import Call
-from datarax.metric.given import GivenNumbers, Reader, checked_given
+from datarax.metric.arguments import (
+    Argument,
+    Call,
+    GivenNumbers,
+    Outputs,
+    Route,
+    arguments_of,
+    checked_given,
+    refuse_unknown_arguments,
+)
 from datarax.metric.other_names import argument_suggestion
 from datarax.metric.reading import (
     Bounds,
@@ -39,7 +47,6 @@ from datarax.metric.reading import (
     rounded_doubles,
     unusable,
 )
-from datarax.metric.routing import Outputs, Route, arguments_of, refuse_unknown_arguments
 from datarax.metric.rows import adds_by_row, unusable_rows, updated_at
 from datarax.metric.updates import compiled
 from datarax.numerics.double_float import DoubleFloat
@@ -130,8 +137,6 @@ class Metric(State):
     reads: ClassVar[tuple[str, ...]] = ()
     """The arguments of `results` that the value depends on: numbers that are known only then. The
     formula gets them from `given_number`."""
-    given_numbers: ClassVar[GivenNumbers] = ()
-    """The arguments of `results` that are read now, by name: see `given_number`."""
 
     def __init_subclass__(cls, **kwargs: bool) -> None:
         super().__init_subclass__(**kwargs)
@@ -314,18 +319,14 @@ class Metric(State):
         """The arguments of `update`, each with the output of a step that feeds it."""
         return list(_routes(type(self), _own_update(self), self.outputs))
 
-    def readers(self) -> list[Reader]:
+    def readers(self) -> list[Argument]:
         """The arguments of `results` that it reads."""
-        return [Reader(type(self), argument) for argument in self.reads]
-
-    def with_given(self, given: GivenNumbers) -> Self:
-        """The metric that reads these arguments of `results`, as far as it does."""
-        own = tuple(each for each in given if each[0] in self.reads)
-        return self.with_parts({"given_numbers": own}) if own else self
+        return [Argument(type(self), argument) for argument in self.reads]
 
     def given_number(self, argument: str) -> float:
         """An argument of `results`, for a formula; NaN if it is not given, as within `jit`."""
-        return dict(self.given_numbers).get(argument, math.nan)
+        number = given_number(argument)
+        return math.nan if number is None else number
 
     def reading(self) -> Reading:
         """The value, and the count of what could not be used."""
@@ -507,11 +508,11 @@ def read(metric: Metric, given: GivenNumbers = ()) -> Reading:
 
 
 @read_on_host
-@one_reading
 def _reading(metric: Metric, given: GivenNumbers) -> Reading:
     if not is_traced(metric):  # inside `jit`, what is not given is NaN
         given = checked_given(metric.readers(), given, f"{type(metric).__name__}.results")
-    return (metric.with_given(given) if given else metric).reading()
+    with one_reading(given):
+        return metric.reading()
 
 
 def placed_as(metric: Metric, value: PyTree) -> PyTree:
@@ -575,7 +576,13 @@ def _signature(update: Callable[..., State]) -> inspect.Signature:
 def _routes(cls: type, update: Callable[..., State], outputs: Outputs) -> tuple[Route, ...]:
     given = dict(outputs)
     return tuple(
-        Route(cls, argument, given.get(argument, argument), required, argument in given)
+        Route(
+            cls,
+            argument,
+            required,
+            output=given.get(argument, argument),
+            routed=argument in given,
+        )
         for argument, required in _arguments(update)
     )
 

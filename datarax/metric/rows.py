@@ -18,7 +18,7 @@ from datarax.algebra.replication import axes_of, counted_once
 from datarax.algebra.row_merge import RowTerms, Target, merge_rows
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
-from datarax.metric.call import Call, is_call
+from datarax.metric.arguments import Call, is_call
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.invalid_counts import (
     counting_by_row,

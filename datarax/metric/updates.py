@@ -16,8 +16,7 @@ from datarax.algebra.held_arrays import require_arrays
 from datarax.algebra.replication import folding, refuse_result
 from datarax.algebra.state import refuse_leading_axes, walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
-from datarax.metric.call import is_numbers
-from datarax.metric.routing import named_arguments, naming
+from datarax.metric.arguments import is_numbers, named_arguments, naming
 
 Update = Callable[..., PyTree]
 Leaves = list[PyTree]

@@ -16,8 +16,8 @@ from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
 from datarax.algebra.pytrees import opened
+from datarax.metric.arguments import Call
 from datarax.metric.base import Metric
-from datarax.metric.call import Call
 from datarax.numerics.exact import Exact
 from datarax.testing.ulps import Unequal, assert_within_ulps
 from datarax.wrappers.per_device import per_device

@@ -31,8 +31,8 @@ from datarax.algebra.lineage import Source, find_mark, set_mark
 from datarax.algebra.state_dicts import check_configuration
 from datarax.distributed.barrier import Barrier
 from datarax.distributed.placement import outside_mesh
+from datarax.metric.arguments import GivenNumbers, checked_given
 from datarax.metric.base import Metric, Reading, read
-from datarax.metric.given import GivenNumbers, checked_given
 from datarax.training.agreement import agree, different_steps, step_note
 from datarax.training.stateful import StatefulMetric
 from datarax.wrappers.per_device import PerDevice

@@ -11,8 +11,8 @@ from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import placed_like
+from datarax.metric.arguments import refuse_ignored
 from datarax.metric.base import Metric
-from datarax.metric.routing import refuse_ignored
 from datarax.wrappers.collection import Collection
 
 

@@ -23,8 +23,8 @@ from datarax.algebra.fields import state
 from datarax.algebra.replication import axes_of
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
+from datarax.metric.arguments import is_call, taken_from
 from datarax.metric.base import Metric
-from datarax.metric.call import is_call, taken_from
 from datarax.metric.reading import Reading, Undefined, flat_items, is_wide
 from datarax.metric.rows import counted_rows, rows_of
 from datarax.numerics.exact import Exact

@@ -24,11 +24,16 @@ from datarax.algebra.state import State
 from datarax.algebra.state_dicts import type_name
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import device_sets, outside_mesh, placed_near
+from datarax.metric.arguments import (
+    Argument,
+    Route,
+    is_call,
+    joined,
+    naming,
+    refuse_ignored,
+)
 from datarax.metric.base import Metric, placed_as, read
-from datarax.metric.call import is_call
-from datarax.metric.given import GivenNumbers, Reader
 from datarax.metric.reading import Reading, flat_items
-from datarax.metric.routing import Route, joined, naming, refuse_ignored
 from datarax.metric.rows import (
     Terms,
     element,
@@ -506,15 +511,12 @@ class Collection(Metric):
         bounds = {name: each.rounded_outward() for name, each in read(self).bounds.items()}
         return placed_as(self, bounds)
 
-    def readers(self) -> list[Reader]:
+    def readers(self) -> list[Argument]:
         return [
             reader.inside(f"{self.prefix}{each.name}")
             for each in self.members
             for reader in without_arrays(each.structure).readers()
         ]
-
-    def with_given(self, given: GivenNumbers) -> Self:
-        return self._of({name: metric.with_given(given) for name, metric in self.items()})
 
     def reading(self) -> Reading:
         readings: list[tuple[str, Reading]] = []

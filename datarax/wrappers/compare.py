@@ -15,8 +15,8 @@ from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
+from datarax.metric.arguments import taken_from, with_argument
 from datarax.metric.base import Metric
-from datarax.metric.call import taken_from, with_argument
 from datarax.metric.reading import Reading, Undefined, is_wide
 from datarax.metric.rows import element, rows_of, updated_at
 from datarax.numerics.double_float import DoubleFloat

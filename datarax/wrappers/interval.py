@@ -16,8 +16,8 @@ from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import in_one_pass
 from datarax.algebra.row_merge import Target
+from datarax.metric.arguments import taken_from
 from datarax.metric.base import Metric
-from datarax.metric.call import taken_from
 from datarax.metric.reading import Reading, Undefined
 from datarax.metric.rows import (
     element,

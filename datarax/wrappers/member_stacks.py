@@ -18,9 +18,8 @@ from datarax._xp import is_traced, lax, on_host, vmap, xp
 from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.replication import axes_of, counted_once, made_varying
 from datarax.algebra.stack import Stack
+from datarax.metric.arguments import Call, naming, with_empty_rows
 from datarax.metric.base import Metric, shares_statistic, statistic_of
-from datarax.metric.call import Call, with_empty_rows
-from datarax.metric.routing import naming
 
 Arrays = list[jax.Array]
 Change = Callable[[Metric, PyTree], PyTree]

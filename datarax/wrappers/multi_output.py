@@ -13,8 +13,8 @@ from datarax._xp import vmap, xp
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add
+from datarax.metric.arguments import Call, is_call, is_numbers
 from datarax.metric.base import Metric
-from datarax.metric.call import Call, is_call, is_numbers
 from datarax.metric.reading import Presented, Reading, Unusable
 from datarax.numerics.exact import Exact
 from datarax.wrappers.wrapper import Stacked, checked_metric

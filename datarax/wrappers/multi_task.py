@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import PyTree
+from datarax.metric.arguments import Route, naming, refuse_ignored
 from datarax.metric.base import Metric
-from datarax.metric.routing import Route, naming, refuse_ignored
 from datarax.wrappers.collection import Collection, calls_of
 
 
@@ -69,7 +69,7 @@ class MultiTask(Collection):
 
     def routes(self) -> list[Route]:
         return [
-            Route(type(metric), name, name, False, False, path=f"{self.prefix}{name}")
+            Route(type(metric), name, False, f"{self.prefix}{name}", output=name, routed=False)
             for name, metric in self.items()
         ]
 

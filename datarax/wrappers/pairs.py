@@ -12,10 +12,9 @@ from datarax._typing import PyTree
 from datarax._xp import on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target, merge_rows
+from datarax.metric.arguments import Route, arguments_of, is_call, joined, with_argument
 from datarax.metric.base import Metric
-from datarax.metric.call import is_call, with_argument
 from datarax.metric.reading import Reading, Unusable
-from datarax.metric.routing import Route, arguments_of, joined
 from datarax.metric.rows import element, without_rows
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import counts_alike, sum_of_counts, with_invalid_of
@@ -124,13 +123,13 @@ class Pairs(WithArgument):
     def routes(self) -> list[Route]:
         inner = self.metric.routes()
         twice = [
-            route._replace(argument=f"{route.argument}_{model}", output=f"{route.output}_{model}")
+            replace(route, argument=f"{route.argument}_{model}", output=f"{route.output}_{model}")
             for route in inner
             for model in MODELS
             if route.output is not None
         ]
         # None is required: an argument is given once, or for each model. `calls` checks that.
-        return [route._replace(required=False) for route in [*inner, *twice, *self.own_routes()]]
+        return [replace(route, required=False) for route in [*inner, *twice, *self.own_routes()]]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         given = {}

@@ -39,11 +39,18 @@ from datarax.distributed.placement import (
     outside_mesh,
     sharded,
 )
+from datarax.metric.arguments import (
+    Argument,
+    Call,
+    Route,
+    is_call,
+    is_numbers,
+    naming,
+    split_over,
+    with_empty_rows,
+)
 from datarax.metric.base import Metric
-from datarax.metric.call import Call, is_call, is_numbers, split_over, with_empty_rows
-from datarax.metric.given import GivenNumbers, Reader
 from datarax.metric.reading import Reading
-from datarax.metric.routing import Route, naming
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.wrapper import holds_copies
 
@@ -341,11 +348,8 @@ class PerDevice(Metric):
         with np.errstate(all="ignore"):  # on devices, NaN and infinity give no warnings either
             return merge_all(fetched(self.copies))  # in pairs, as on the devices
 
-    def readers(self) -> list[Reader]:
+    def readers(self) -> list[Argument]:
         return self.copies.readers()
-
-    def with_given(self, given: GivenNumbers) -> Metric:
-        return self.merged().with_given(given)
 
     def reading(self) -> Reading:
         return self.merged().reading()

@@ -14,8 +14,8 @@ from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State
+from datarax.metric.arguments import Call
 from datarax.metric.base import Metric
-from datarax.metric.call import Call
 from datarax.metric.rows import adds_by_row, by_rows, kept_apart
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaled_double import ScaledDouble

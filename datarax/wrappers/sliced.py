@@ -18,7 +18,7 @@ from datarax.algebra.fields import field, state
 from datarax.algebra.row_merge import Target, merge_rows
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
-from datarax.metric.call import is_call, taken_from
+from datarax.metric.arguments import is_call, taken_from
 from datarax.metric.reading import Presented, Reading, Undefined, is_wide
 from datarax.metric.rows import by_elements, counted_rows, rows_of
 from datarax.statistics.accumulator import MetricAccumulator

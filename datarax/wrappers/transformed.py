@@ -12,10 +12,9 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.algebra.fields import field
+from datarax.metric.arguments import Route, is_numbers, refuse_ignored
 from datarax.metric.base import Metric
-from datarax.metric.call import is_numbers
 from datarax.metric.reading import Reading
-from datarax.metric.routing import Route, refuse_ignored
 from datarax.wrappers.wrapper import Wrapper
 
 
@@ -115,7 +114,7 @@ class Transformed(Wrapper):
         if self.inputs is None:
             return self.metric.routes()
         # The function gets all outputs, so none of them counts as ignored.
-        return [Route(type(self), "inputs", None, False, True, takes_all=True)]
+        return [Route(type(self), "inputs", False, output=None, routed=True, takes_all=True)]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         return self.metric.arguments_from(outputs) if self.inputs is None else dict(outputs)

@@ -19,8 +19,8 @@ from datarax.algebra.stack import Element, Stack
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
+from datarax.metric.arguments import with_number
 from datarax.metric.base import Metric
-from datarax.metric.call import with_number
 from datarax.metric.reading import Reading
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble

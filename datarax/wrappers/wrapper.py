@@ -16,11 +16,16 @@ from datarax.algebra.replication import made_varying
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, walk
+from datarax.metric.arguments import (
+    Argument,
+    Route,
+    arguments_of,
+    joined,
+    taken_from,
+    with_argument,
+)
 from datarax.metric.base import Metric
-from datarax.metric.call import taken_from, with_argument
-from datarax.metric.given import GivenNumbers, Reader
 from datarax.metric.reading import Reading
-from datarax.metric.routing import Route, arguments_of, joined
 from datarax.metric.rows import updated_at
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
@@ -100,11 +105,8 @@ class Wrapper(Metric):
     def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_parts({"metric": self.metric.from_outputs(**outputs)})
 
-    def readers(self) -> list[Reader]:
+    def readers(self) -> list[Argument]:
         return self.metric.readers()
-
-    def with_given(self, given: GivenNumbers) -> Self:
-        return self.with_parts({"metric": self.metric.with_given(given)})
 
     def reading(self) -> Reading:
         return self.metric.reading()
@@ -150,9 +152,6 @@ class MultiplyingWrapper(Wrapper):
 
     def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_metric(self.metric.from_outputs(**outputs))
-
-    def with_given(self, given: GivenNumbers) -> Self:
-        return self.with_metric(self.metric.with_given(given))
 
     def replace(self, /, **changes: PyTree) -> Self:
         """The wrapper with these fields of its metric changed, as by the metric's own `replace`."""
@@ -215,7 +214,7 @@ class WithArgument(MultiplyingWrapper):
             return []
         # An output of None: the argument is left out on purpose.
         fed_by = routed.get(own, own)
-        return [Route(type(self), own, fed_by, self.needs_own, own in routed)]
+        return [Route(type(self), own, self.needs_own, output=fed_by, routed=own in routed)]
 
     def routes(self) -> list[Route]:
         return [*self.metric.routes(), *self.own_routes()]

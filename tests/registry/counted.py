@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from datarax.algebra.fields import field
+from datarax.metric.arguments import Call, Route
 from datarax.metric.base import Metric
-from datarax.metric.call import Call
-from datarax.metric.routing import Route
 from datarax.metrics.language.text_metric import CountedText
 from datarax.wrappers.wrapper import Wrapper
 
@@ -29,8 +28,8 @@ class OfCounts(Wrapper):
     def routes(self) -> list[Route]:
         metric = type(self.metric)
         own = (f"{self.name}/{each}" for each in self._counts())
-        counts = [Route(metric, each, each, True, False) for each in own]
-        return [*counts, Route(metric, "weights", "weights", False, False)]
+        counts = [Route(metric, each, output=each, routed=False) for each in own]
+        return [*counts, Route(metric, "weights", False, output="weights", routed=False)]
 
     def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         return Metric.arguments_from(self, outputs)

@@ -13,8 +13,8 @@ from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.row_merge import Target
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
+from datarax.metric.arguments import with_number
 from datarax.metric.base import Metric, shareable
-from datarax.metric.call import with_number
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import Exact, Kept
 from datarax.numerics.pairs import less

@@ -1,5 +1,6 @@
 """The time of steps, the time they wait for data, and the work of each second."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -10,8 +11,8 @@ from datarax._errors import MetricInputError, PrecisionWarning
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import when_known, xp
 from datarax.algebra.fields import state
+from datarax.metric.arguments import Argument
 from datarax.metric.base import Metric
-from datarax.metric.given import Reader
 from datarax.metrics.health.value_profile import OCTAVES, checked_quantiles, percentiles
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import broadcast_leading, rows_weight
@@ -184,20 +185,21 @@ class Throughput(Metric):
             }
         )
 
-    def readers(self) -> list[Reader]:
+    def readers(self) -> list[Argument]:
         # Updates may have given the time, which only the formula knows.
-        return [Reader(type(self), "elapsed", required=False)]
+        return [Argument(type(self), "elapsed", required=False)]
 
     def compute(self) -> dict[str, DoubleFloat]:
         counts = {"tokens": self.tokens, "examples": self.examples}
-        if not self.given_numbers and when_known(_lack_time, counts):
+        seconds = self.given_number("elapsed")
+        is_given = not math.isnan(seconds)
+        if not is_given and when_known(_lack_time, counts):
             raise MetricInputError(
                 "Throughput reads 'elapsed', which no update was given; write "
                 "results(elapsed=...), or schedule_collection(..., elapsed=...)"
             )
-        seconds = xp.asarray(self.given_number("elapsed"))
         return {
-            f"{name}_per_second": x.rate_over(seconds) if self.given_numbers else x.rate
+            f"{name}_per_second": x.rate_over(xp.asarray(seconds)) if is_given else x.rate
             for name, x in counts.items()
         }
 

@@ -18,8 +18,8 @@ from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.replication import axes_of
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
+from datarax.metric.arguments import Call
 from datarax.metric.base import Metric, arguments
-from datarax.metric.call import Call
 from datarax.metric.reading import ByGroup, OrNone
 from datarax.metrics.health.tree_layout import TreeLayout, checked_groups
 from datarax.numerics.double_float import DoubleFloat

@@ -13,8 +13,8 @@ from datarax._typing import PyTree, Weights
 from datarax._update_context import update_context
 from datarax._xp import xp
 from datarax.algebra.fields import state
+from datarax.metric.arguments import Call, is_numbers
 from datarax.metric.base import Metric
-from datarax.metric.call import Call, is_numbers
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite

@@ -1,18 +1,31 @@
-"""Routes from the outputs of a step to arguments, and outputs that would be ignored by mistake."""
+"""Arguments of updates (`Call`), where they come from (`Route`), and arguments of `results`.
+
+Also the errors of arguments that are missing, unknown, or would be ignored by mistake.
+"""
 
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import Self
 
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from datarax._checks import real
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
-from datarax._typing import PyTree
+from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import update_context
+from datarax._xp import xp
 from datarax.algebra.fields import listed_arguments
 
 Outputs = tuple[tuple[str, str | None], ...]
+"""Arguments of an update, and the outputs that feed them."""
+GivenNumbers = tuple[tuple[str, float], ...]
+"""Arguments of `results` and their values."""
 
 # Names that other libraries, and users, give to weights; in lower case without underscores.
 _WEIGHTS = {
@@ -27,21 +40,16 @@ _SIMILAR = 0.8
 _NONE: Mapping[str, PyTree] = MappingProxyType({})
 
 
-class Route(NamedTuple):
-    """One argument of the `update` of a metric, and the output of a step that feeds it."""
+@dataclass(frozen=True)
+class Argument:
+    """An argument of `results`, or of the `update`, of a metric."""
 
     metric: type
     """The class of the metric."""
     argument: str
-    output: str | None
-    """The name of the output; `None` if the argument is left out on purpose."""
-    required: bool
-    routed: bool
-    """True if `from_outputs` names the output."""
+    required: bool = True
     path: str = ""
     """The name of the metric in a collection."""
-    takes_all: bool = False
-    """True if the metric gets all outputs, because a function takes its arguments from them."""
 
     @property
     def label(self) -> str:
@@ -50,8 +58,20 @@ class Route(NamedTuple):
         return f"{self.path!r} ({name})" if self.path else name
 
     def inside(self, name: str) -> Self:
-        """The route of a metric that is in a collection under this name."""
-        return self._replace(path=joined(name, self.path))
+        """The argument of a metric that is in a collection under this name."""
+        return replace(self, path=joined(name, self.path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route(Argument):
+    """An argument of an `update`, and the output of a step that feeds it."""
+
+    output: str | None
+    """The name of the output; `None` if the argument is left out on purpose."""
+    routed: bool
+    """True if `from_outputs` names the output."""
+    takes_all: bool = False
+    """True if the metric gets all outputs, because a function takes its arguments from them."""
 
 
 def joined(name: str, path: str) -> str:
@@ -243,3 +263,160 @@ def _size(x: PyTree) -> int:
 
 def _letters(name: str) -> str:
     return name.lower().replace("_", "")
+
+
+def checked_given(readers: Iterable[Argument], given: GivenNumbers, caller: str) -> GivenNumbers:
+    """The arguments of `results`, or of `schedule_collection`, as Python floats.
+
+    Raises:
+        MetricInputError: one is missing, is read by no metric, or is not a number of at least 0;
+            names it, and the metric.
+    """
+    readers = list(readers)
+    read = sorted({each.argument for each in readers})
+    numbers = []
+    for name, value in given:
+        if name not in read:
+            listed = ", ".join(f"{each}=" for each in read) or "nothing"
+            raise MetricInputError(
+                f"{caller}({name}=...): no metric reads {name!r}; read here: {listed}"
+            )
+        number = real(value, f"{caller}: {name}")
+        if not 0 <= number < float("inf"):
+            raise MetricInputError(
+                f"{caller}: {name}={value!r}; expected a finite number of at least 0"
+            )
+        numbers.append((name, number))
+    known = dict(given)
+    for each in readers:
+        if each.required and each.argument not in known:
+            raise MetricInputError(
+                f"{caller}: {each.label} reads {each.argument!r}, which was not given; write "
+                f"results({each.argument}=...), or schedule_collection(..., {each.argument}=...)"
+            )
+    return tuple(numbers)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Call:
+    """The arguments of `update` for one metric that is not a wrapper: a pytree of arrays."""
+
+    args: tuple[PyTree, ...]
+    kwargs: dict[str, PyTree]
+    metric: str = field(metadata={"static": True})
+    """The name of the class of the metric."""
+    takes: tuple[str, ...] = field(metadata={"static": True})
+    """The names of the arguments of its `update`."""
+    broadcast: tuple[str, ...] = field(metadata={"static": True})
+    """The `broadcast_arguments` of the metric."""
+    path: str = field(default="", metadata={"static": True})
+    """The name of the metric in a collection."""
+    rows: bool = field(default=True, metadata={"static": True})
+    """True if the arrays share a leading axis of examples. If not, all devices get all of them, and
+    the metric counts them once."""
+    together: str | None = field(default=None, metadata={"static": True})
+    """The integer argument that groups rows: all rows with one value must be in one update."""
+    numbered_by: str | None = field(default=None, metadata={"static": True})
+    """The `numbered_by` of the metric."""
+
+    @property
+    def by_name(self) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
+        """The arguments, all by name if the names of all positional ones are known."""
+        # An `update` with `*args` has no names for all of them.
+        if len(self.args) > len(self.takes):
+            return self.args, self.kwargs
+        return (), dict(zip(self.takes, self.args, strict=False)) | self.kwargs
+
+    @property
+    def grouped(self) -> bool:
+        """True if the argument `together` is given, so that terms are of groups of rows."""
+        return self.by_name[1].get(self.together or "") is not None
+
+    @property
+    def unweighted(self) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
+        """The arguments as `by_name` has them, without the weights."""
+        args, kwargs = self.by_name
+        return args, {name: x for name, x in kwargs.items() if name != "weights"}
+
+
+def is_call(x: object) -> bool:
+    """True if `x` is a `Call`, for `is_leaf` of the functions of `jax.tree`."""
+    return isinstance(x, Call)
+
+
+def with_argument(calls: PyTree, name: str, value: PyTree) -> PyTree:
+    """A tree of `Call`s, each with one more argument: of each row, or one for all."""
+
+    def one(call: Call) -> Call:
+        args, kwargs = call.by_name
+        # Like one of the `broadcast_arguments`, it may be one value for all rows.
+        broadcast = (*call.broadcast, name)
+        return replace(call, args=args, kwargs=kwargs | {name: value}, broadcast=broadcast)
+
+    return jax.tree.map(one, calls, is_leaf=is_call)
+
+
+def with_number(calls: PyTree, number: ArrayLike) -> PyTree:
+    """A tree of `Call`s, in which those that are numbered and have no number get this one."""
+
+    def one(call: Call) -> Call:
+        args, kwargs = call.by_name
+        name = call.numbered_by
+        if name is None or kwargs.get(name) is not None:
+            return call
+        return replace(call, args=args, kwargs=kwargs | {name: number})
+
+    return jax.tree.map(one, calls, is_leaf=is_call)
+
+
+def taken_from(calls: PyTree, name: str) -> tuple[PyTree, PyTree]:
+    """Returns what `with_argument` added, None if nothing, and the calls without it."""
+
+    def one(call: Call) -> Call:
+        kwargs = {key: x for key, x in call.kwargs.items() if key != name}
+        broadcast = tuple(key for key in call.broadcast if key != name)
+        return replace(call, kwargs=kwargs, broadcast=broadcast)
+
+    first = jax.tree.leaves(calls, is_leaf=is_call)[0]
+    return first.kwargs.get(name), jax.tree.map(one, calls, is_leaf=is_call)
+
+
+def with_empty_rows(arrays: PyTree, count: int) -> PyTree:
+    """Arrays with rows of zeros after their own, which are to have the weight zero."""
+    return jax.tree.map(
+        lambda x: xp.pad(x, [(0, count)] + [(0, 0)] * (x.ndim - 1)) if count else x, arrays
+    )
+
+
+def is_numbers(x: object) -> bool:
+    """True if `x` is a list of numbers or of such lists, which becomes an array."""
+    return isinstance(x, list | tuple) and all(
+        is_numbers(item) or isinstance(item, bool | int | float | np.generic) for item in x
+    )
+
+
+def split_over(call: Call, devices: int) -> int | None:
+    """A value of the argument `together` that has rows on several devices; None if there is none.
+
+    Also None if the values are not known on this process. Rows of weight zero do not count.
+    """
+    _, given = call.by_name
+    values, weights = given.get(call.together or ""), given.get("weights")
+    if values is None or not all(x is None or _is_known(x) for x in (values, weights)):
+        return None
+    values = np.asarray(values)
+    some = np.ones(values.shape, bool) if weights is None else np.asarray(weights) != 0
+    parts = zip(np.split(values, devices), np.split(some, devices), strict=True)
+    # Each device has a value once, so a value that occurs twice is on several devices.
+    each, counts = np.unique(
+        np.concatenate([np.unique(x[used]) for x, used in parts]), return_counts=True
+    )
+    return int(each[counts > 1][0]) if (counts > 1).any() else None
+
+
+def _is_known(x: ArrayLike) -> bool:
+    # Values that are traced, on other processes or donated cannot be read.
+    return not isinstance(x, jax.Array) or (
+        not isinstance(x, Tracer) and x.is_fully_addressable and not x.is_deleted()
+    )
