@@ -49,8 +49,8 @@ def measure(name: str, metrics: dict[str, datarax.Metric]) -> None:
 
 
 def main() -> None:
-    heads = f"{'arrays':>8}{'equations':>12}{'operations':>12}{'seconds traced':>14}"
-    print(f"{'metrics':16}{heads}{'compiled':>14}")
+    heads = f"{'arrays':>8}{'equations':>12}{'operations':>12}{'s to trace':>14}"
+    print(f"{'metrics':16}{heads}{'s to compile':>14}")
     for make in (six, fourteen, twenty):
         measure(make.__name__, make())
     for name, metric in twenty().items():
