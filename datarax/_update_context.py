@@ -5,35 +5,12 @@ of `update`, and it is between a collection, which knows the name of the metric,
 which warns.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
-from datarax._typing import PyTree
-
-
-class ArgumentCheck(NamedTuple):
-    """A check of the values of some arguments of an update that is compiled."""
-
-    check: Callable[..., None]
-    """Takes the arguments, then `config`."""
-    places: tuple[int, ...]
-    """The index of each argument in the arguments of the `Recorder`."""
-    config: tuple[Hashable, ...]
-    metric: str
-    """The name of the metric of a collection that makes the check."""
-
-
-class Recorder(NamedTuple):
-    """The checks of an update that is being compiled.
-
-    It sees no values, so the checks are recorded, and made in each call of the program.
-    """
-
-    arguments: tuple[PyTree, ...]
-    """All arguments, as they are in the traced function, and None."""
-    checks: dict[ArgumentCheck, None]
+from datarax._xp import on_host
 
 
 class UpdateContext(NamedTuple):
@@ -47,8 +24,6 @@ class UpdateContext(NamedTuple):
     In a program, a label that no class has is likely a mistake, and raises. In a file of millions
     it is data that cannot be used, which is counted as elsewhere.
     """
-    recorder: Recorder | None = None
-    """Given while an update is compiled."""
 
 
 _ALONE = UpdateContext()
@@ -56,7 +31,7 @@ update_context: ContextVar[UpdateContext] = ContextVar("update_context", default
 
 
 @contextmanager
-def in_update(**changes: str | Recorder) -> Iterator[None]:
+def in_update(**changes: str) -> Iterator[None]:
     """A block in which the fields of the `UpdateContext` that are given have these values."""
     token = update_context.set(update_context.get()._replace(**changes))
     try:
@@ -65,24 +40,15 @@ def in_update(**changes: str | Recorder) -> Iterator[None]:
         update_context.reset(token)
 
 
-def check_values(
-    check: Callable[..., None], arguments: tuple[PyTree, ...], *config: Hashable
-) -> None:
-    """Calls `check(*arguments, *config)`, which looks at the values of arguments.
+def raises_for(*values: object) -> bool:
+    """True if an update raises for wrong values: they are on the host, and are to be checked.
 
-    In an update that is being compiled, the check is recorded instead. Then it is made in each
-    call, if its arguments are arguments of that update.
+    To look at arrays of an accelerator would wait for it, and a program has no values. What is
+    wrong in these is counted in the state, and said when it is read.
     """
-    context = update_context.get()
-    if context.recorder is not None:
-        given = context.recorder.arguments
-        # By identity: two arguments may hold equal values.
-        places = tuple(i for x in arguments for i, y in enumerate(given) if x is y)
-        if len(places) == len(arguments):
-            recorded = ArgumentCheck(check, places, config, context.metric)
-            context.recorder.checks[recorded] = None
-            return
-        # Else the update has made the values, and may know them.
-    elif context.checks == "none":
-        return
-    check(*arguments, *config)
+    return update_context.get().checks == "all" and on_host(*values)
+
+
+def warns_of(*values: object) -> bool:
+    """True if an update warns of doubtful values: see `raises_for`."""
+    return update_context.get().checks != "none" and on_host(*values)

@@ -10,13 +10,12 @@ from jax.core import Tracer
 from datarax._checks import refuse_wide, x64_enabled
 from datarax._errors import DataraxError, MetricInputError
 from datarax._typing import PyTree
-from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
 from datarax._xp import NEEDS_VALUES, fetched, is_in_program, is_near, is_traced, on_host, xp
 from datarax.algebra.held_arrays import require_arrays
 from datarax.algebra.replication import folding, refuse_result
 from datarax.algebra.state import refuse_leading_axes, walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
-from datarax.metric.arguments import is_numbers, named_arguments, naming
+from datarax.metric.arguments import is_numbers, named_arguments
 
 Update = Callable[..., PyTree]
 Leaves = list[PyTree]
@@ -110,12 +109,10 @@ class _Program:
         self.update = update
         # A `per_device` metric puts batches on its mesh, which a program cannot.
         self.as_written = any(each.owns_mesh for each in walk(metric))
-        self.checks: dict[ArgumentCheck, None] = {}
 
         def updated(metric: PyTree, leaves: Leaves) -> PyTree:
-            with in_update(metric="", recorder=Recorder((*leaves, None), self.checks)):
-                args, kwargs = structure.unflatten(leaves)
-                return update(metric, *args, **kwargs)
+            args, kwargs = structure.unflatten(leaves)
+            return update(metric, *args, **kwargs)
 
         self.program = jax.jit(updated)
 
@@ -123,7 +120,7 @@ class _Program:
         if self.as_written:
             return self.update(metric, *args, **kwargs)
         try:
-            result = self.program(metric, leaves)
+            return self.program(metric, leaves)
         except NEEDS_VALUES:
             self.as_written = True
             return self.update(metric, *args, **kwargs)
@@ -134,16 +131,6 @@ class _Program:
             if not metric.delegates:
                 _refuse_two_meshes(metric, args, kwargs)
             return self.update(metric, *args, **kwargs)  # each metric where its own arrays are
-        # Shapes and dtypes were checked when the program was traced. The checks of values wait for
-        # the arguments, not for the result.
-        if update_context.get().checks == "none":
-            return result
-        # Checks name their arguments by place. The last place is that of an argument not given.
-        given = (*leaves, None)
-        for check, places, config, name in self.checks:
-            with naming(name):
-                check(*(given[i] for i in places), *config)
-        return result
 
 
 def _refuse_two_meshes(metric: PyTree, args: Args, kwargs: Kwargs) -> None:

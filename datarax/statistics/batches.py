@@ -23,7 +23,6 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._update_context import check_values
 from datarax._xp import lax, none_true, on_host, xp
 from datarax.numerics.highest import first_highest, first_highest_and_code
 from datarax.numerics.limbs import difference, is_wide
@@ -105,7 +104,7 @@ def examples(
 ) -> Examples:
     """Checks a batch of scores and targets.
 
-    Labels of a binary or multilabel task that are known outside `jit` must be 0 and 1.
+    Labels of a binary or multilabel task must be 0 and 1; those on the host are checked.
 
     Args:
         preds: scores: multiclass (..., C); multilabel (..., L); binary (...).
@@ -118,18 +117,18 @@ def examples(
         ignore_index: examples with this target get weight zero, and are not counted as invalid.
         threshold: the threshold with which `preds` are compared, if they should be probabilities,
             or predicted labels 0 and 1. Then infinities and other integers are invalid, and other
-            scores that are known outside `jit` give a warning.
+            scores on the host give a warning.
         infinite: whether infinite scores are valid.
         from_logits: whether `preds` are logits, of a softmax for multiclass, else of a sigmoid.
-            Then -inf is valid, and scores that are known outside `jit` to be probabilities, or of a
-            sigmoid seem to be, give a warning.
+            Then -inf is valid, and scores on the host that are probabilities, or of a sigmoid seem
+            to be, give a warning.
         kind: what the scores are taken for. Evidence of another kind is in `Examples.invalid`.
         by_label: whether `Examples.rows` is asked for the scores of the labels.
         name: the name of `preds` in messages.
 
     Raises:
-        MetricInputError: the shapes do not fit together; shows both. Or a label that is known
-            outside `jit` is not 0 or 1.
+        MetricInputError: the shapes do not fit together; shows both. Or a label on the host is
+            not 0 or 1.
         MetricTypeError: multiclass targets are not integers.
     """
     as_given = target, weights, preds
@@ -179,13 +178,13 @@ def examples(
         unusable |= evidence_of(kind, scores if rows is None else rows, given)
     weight, invalid = kept_weight(unusable, weights, target, ignore_index)
     if num_classes is None:
-        check_values(check_known, as_given, ignore_index, threshold, name)
+        check_known(*as_given, ignore_index, threshold, name)
         if from_logits:
-            check_values(check_binary_logits, as_given, ignore_index, name)
+            check_binary_logits(*as_given, ignore_index, name)
     elif from_logits:
-        check_values(check_logits, as_given, ignore_index, name)
+        check_logits(*as_given, ignore_index, name)
     elif kind == "distributions":
-        check_values(check_sums, as_given, ignore_index, name)
+        check_sums(*as_given, ignore_index, name)
     return Examples(scores, labels, weight, invalid, min(eps_of(given), FLOAT32_EPS), rows)
 
 
@@ -196,7 +195,7 @@ def check_class_axis(preds: ArrayLike, size: int, name: str) -> None:
     """
     shape = np.shape(preds)
     if len(shape) > 2 and shape[1] == size == shape[-1]:
-        check_values(check_sums_of_axes, (preds,), name)
+        check_sums_of_axes(preds, name)
 
 
 def class_labels(target: ArrayLike, size: int) -> jax.Array:
@@ -368,8 +367,8 @@ def refuse_one_hot(
     """Raises if labels are one-hot: then each entry would count as a label of an example.
 
     Integers (N, C), and of four and more axes (..., C), are refused for their shape. Arrays of
-    three axes may be images (N, H, W) whose width is C: they are refused if their values are known
-    outside `jit` and are one-hot, along the last axis, or of channels along the second one. So are
+    three axes may be images (N, H, W) whose width is C: they are refused if they are on the host
+    and are one-hot, along the last axis, or of channels along the second one. So are
     arrays of two axes if C is not known, as of tokens.
 
     Args:
@@ -389,7 +388,7 @@ def refuse_one_hot(
             f"they may be one-hot. If they are, give {name}.argmax(-1) and target.argmax(-1); if "
             f"they are labels, give {name}.reshape(-1) and target.reshape(-1)"
         )
-    check_values(check_one_hot, (preds, target), size, name)
+    check_one_hot(preds, target, size, name)
 
 
 def _top(scores: jax.Array, k: int) -> jax.Array:

@@ -1,18 +1,17 @@
-"""Predictions by a threshold, and checks of the labels and scores that are known outside `jit`."""
+"""Predictions by a threshold, and checks of labels and scores on the host."""
 
 from collections.abc import Callable
 from decimal import Decimal, localcontext
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from datarax._checks import default_float, is_integer, real, warn
 from datarax._errors import MetricInputError, ScoresWarning
 from datarax._typing import Array, ArrayLike, Weights
-from datarax._update_context import update_context
+from datarax._update_context import raises_for, warns_of
 from datarax._xp import xp
 from datarax.statistics.score_kinds import FEW, FLOAT32_EPS, ScoreKind, advice, eps_of, root_eps
 
@@ -108,18 +107,18 @@ def check_known(
     threshold: float | None,
     name: str,
 ) -> None:
-    """Checks the labels of a binary or multilabel task, as far as they are known outside `jit`.
+    """Checks the labels of a binary or multilabel task that are on the host.
 
-    It looks at nothing that is traced or partly on other processes, nor at examples that are left
-    out. NaN and infinities pass: they are counted as invalid. If `preds` should be probabilities,
-    or 0 and 1, `threshold` is what they are compared with. `name` is the name of `preds`.
+    Examples that are left out are not looked at. NaN and infinities pass: they are counted as
+    invalid. If `preds` should be probabilities, or 0 and 1, `threshold` is what they are compared
+    with. `name` is the name of `preds`.
 
     Raises:
         MetricInputError: a target, or a predicted label, is another number than 0 and 1; shows it.
     """
     given = _Given(target, weights, ignore_index)
     _refuse_other_labels(target, "target", given)
-    if threshold is None:
+    if threshold is None or not warns_of(preds, target, weights):
         return
     if not _is_float(preds):
         _refuse_other_labels(preds, name, given)
@@ -134,7 +133,7 @@ def check_known(
 
 
 def check_one_hot(preds: ArrayLike, target: ArrayLike, size: int | None, name: str) -> None:
-    """Checks that labels that are known outside `jit` are not one-hot along axis -1 or 1.
+    """Checks that labels on the host are not one-hot along axis -1 or 1.
 
     Args:
         preds: labels. Arrays of two axes are checked only if `size` is None and there are three
@@ -146,11 +145,8 @@ def check_one_hot(preds: ArrayLike, target: ArrayLike, size: int | None, name: s
     Raises:
         MetricInputError: predictions and targets both hold a single 1 along an axis, and else 0.
     """
-    if update_context.get().checks != "all" or not _are_known(preds, target):
-        return
     shape = np.shape(target)
-    # A program runs its check for every batch, also for one of other shapes.
-    if np.shape(preds) != shape:
+    if np.shape(preds) != shape or not raises_for(preds, target):
         return
     if len(shape) < 3 and (len(shape) < 2 or size is not None or min(shape) < 3):
         return
@@ -176,12 +172,12 @@ def check_logits(
     ignore_index: int | None,
     name: str,
 ) -> None:
-    """Warns if logits (..., C) of a softmax are probabilities, as far as they are known.
+    """Warns if logits (..., C) of a softmax on the host are probabilities.
 
     That is: there are several rows that count, and all hold numbers from 0 to 1 with a sum of 1, up
     to a few roundings of their dtype.
     """
-    if not _are_known(preds, target, weights):
+    if not warns_of(preds, target, weights):
         return
     if np.ndim(preds) < 2 or not np.size(preds) or np.shape(preds)[-1] < 2:
         return
@@ -199,19 +195,18 @@ def check_logits(
 def check_binary_logits(
     target: ArrayLike, weights: Weights, preds: ArrayLike, ignore_index: int | None, name: str
 ) -> None:
-    """Warns if logits of a sigmoid look like probabilities, as far as they are known.
+    """Warns if logits of a sigmoid on the host look like probabilities.
 
     A few logits may all be from 0 to 1. So may many, if they hardly differ, as those of a layer
     that is not trained. So there must be 64 that count, no other number among them, and some
     below 1/4 and above 3/4: the values fill the range of a probability, and end where it ends.
     """
-    if not _are_known(preds, target, weights) or np.size(preds) < FEW or not _is_float(preds):
+    if np.size(preds) < FEW or not warns_of(preds, target, weights) or not _is_float(preds):
         return
     # The first numbers are enough to tell most logits, so the others are not read.
-    if not _is_on_accelerator(preds):
-        first = _numbers(np.asarray(preds).reshape(-1)[:FEW])
-        if ((first < 0) | (first > 1)).any():
-            return
+    first = _numbers(np.asarray(preds).reshape(-1)[:FEW])
+    if ((first < 0) | (first > 1)).any():
+        return
     given = _Given(target, weights, ignore_index)
     if _first(preds, _NOT_PROBABILITY, given) is not None:
         return
@@ -228,11 +223,13 @@ def check_binary_logits(
 def check_sums(
     target: ArrayLike, weights: Weights, preds: ArrayLike, ignore_index: int | None, name: str
 ) -> None:
-    """Warns if a row of scores (..., C) does not sum to 1, as far as it is known.
+    """Warns if a row of scores (..., C) on the host does not sum to 1.
 
     The tolerance is the root of the eps of the dtype. Rows with NaN pass: they are invalid.
     """
-    tolerance = root_eps(_array(preds))
+    if not warns_of(preds, target, weights):
+        return
+    tolerance = root_eps(xp.asarray(preds))
     is_off = _Outside(1 - tolerance, 1 + tolerance, infinite=True)
     total = _first(preds, is_off, _Given(target, weights, ignore_index), _row_sums)
     if total is not None:
@@ -246,12 +243,12 @@ def check_sums(
 def check_sums_of_axes(preds: ArrayLike, name: str) -> None:
     """Warns if scores (N, C, ..., C) are probabilities along axis 1, and not along the last axis.
 
-    All that are known are numbers from 0 to 1 whose sums along one axis are 1.
+    All are numbers from 0 to 1 on the host, whose sums along one axis are 1.
     """
-    if not _are_known(preds) or not np.size(preds) or not _is_float(preds):
+    if not warns_of(preds) or not np.size(preds) or not _is_float(preds):
         return
     x = _numbers(preds)
-    tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(_array(preds)))
+    tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(xp.asarray(preds)))
     if not ((x >= 0) & (x <= 1)).all():
         return
     first, last = (bool((abs(x.sum(axis) - 1) <= tolerance).all()) for axis in (1, -1))
@@ -270,8 +267,10 @@ def check_losses(
     ignore_index: int | None,
     name: str,
 ) -> None:
-    """Warns if a loss `-log(p)` is negative beyond rounding, as far as it is known."""
-    is_negative = _Outside(-root_eps(_array(losses)), np.inf)
+    """Warns if a loss `-log(p)` on the host is negative beyond rounding."""
+    if not warns_of(target, weights, losses):
+        return
+    is_negative = _Outside(-root_eps(xp.asarray(losses)), np.inf)
     loss = _first(losses, is_negative, _Given(target, weights, ignore_index))
     if loss is not None:
         warn(
@@ -281,7 +280,7 @@ def check_losses(
 
 
 def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:
-    if update_context.get().checks != "all":
+    if not raises_for(labels, given.target, given.weights):
         return
     other = _first(labels, _is_other, given)
     if other is not None:
@@ -319,18 +318,12 @@ _NOT_PROBABILITY = _Outside(0, 1)
 
 
 def _is_float(x: ArrayLike) -> bool:
-    return not is_integer(_array(x))
-
-
-def _array(x: ArrayLike) -> jax.Array:
-    return x if isinstance(x, jax.Array) else xp.asarray(x)
+    return not is_integer(xp.asarray(x))
 
 
 def _are_probabilities(preds: ArrayLike, counted: np.ndarray) -> bool:
     """True if all rows that are counted are distributions."""
-    tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(_array(preds)))
-    if _is_on_accelerator(preds):
-        return bool(_distributions_on_device(preds, counted, tolerance))
+    tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(xp.asarray(preds)))
     preds, counted = np.asarray(preds).reshape(-1, np.shape(preds)[-1]), counted.reshape(-1)
     # The first rows of logits are enough to tell them, so the others are not read.
     return all(
@@ -344,30 +337,12 @@ def _distributions(x: Array, counted: np.ndarray, tolerance: float) -> ArrayLike
     return ((is_one & (x.min(-1) >= 0)) | ~counted).all()
 
 
-_distributions_on_device = jax.jit(
-    lambda x, counted, tolerance: _distributions(x.astype(xp.float32), counted, tolerance),
-    static_argnums=2,
-)
-
-
 def _row_sums(x: Array, /) -> Array:
     """The sum of each row along the last axis."""
-    if isinstance(x, jax.Array):
-        return xp.sum(x, -1)
     x = x.astype(np.float32) if x.dtype.itemsize < 4 else x
     # For short rows a product takes a tenth of the time of NumPy's sums.
     with np.errstate(all="ignore"):
         return x @ np.ones(x.shape[-1], x.dtype)
-
-
-@partial(jax.jit, static_argnums=(1, 2))
-def _any_on_device(x: jax.Array, condition: OfArray, of: OfArray | None) -> jax.Array:
-    x = x.astype(xp.float32)
-    return xp.any(condition(x if of is None else of(x)))
-
-
-def _is_on_accelerator(x: ArrayLike) -> bool:
-    return isinstance(x, jax.Array) and any(d.platform != "cpu" for d in x.devices())
 
 
 def _first(
@@ -377,11 +352,6 @@ def _first(
 
     The numbers are those of `x`, or what `of` computes of its rows.
     """
-    if not _are_known(x, given.target, given.weights):
-        return None
-    # From an accelerator, one number is read, not the array, unless there is something to report.
-    if _is_on_accelerator(x) and not bool(_any_on_device(x, condition, of)):
-        return None
     x = _numbers(x)
     if x.dtype == np.bool_:
         return None
@@ -411,13 +381,3 @@ def _numbers(x: ArrayLike) -> np.ndarray:
     """A NumPy array of a standard dtype: others, such as bfloat16, become float32."""
     x = np.asarray(x)
     return x if x.dtype.kind in "biuf" else x.astype(np.float32)
-
-
-def _are_known(*arrays: ArrayLike | None) -> bool:
-    """True if all values of arrays are known on this process."""
-    # A list may hold traced numbers.
-    return not any(
-        isinstance(x, Tracer) or not x.is_fully_addressable or x.is_deleted()
-        for x in jax.tree.leaves(arrays)
-        if isinstance(x, jax.Array)
-    )

@@ -7,7 +7,6 @@ import jax
 from datarax._checks import as_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._update_context import check_values
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.numerics.double_float import DoubleFloat
@@ -201,7 +200,7 @@ class EntropyTotals(CountsInvalid, kw_only=False):
         w, invalid = rows_weight(unusable, weights)
         p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
         if self.from_logits:
-            check_values(check_logits, (None, weights, preds), None, "preds")
+            check_logits(None, weights, preds, None, "preds")
             log_p = special.log_softmax(p, axis=-1)
             p = xp.exp(log_p)
             # p log(p) is 0 for p = 0, where the product would be NaN.

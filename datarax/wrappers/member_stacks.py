@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from datarax._typing import PyTree, Structure
-from datarax._update_context import ArgumentCheck, Recorder, check_values, in_update
 from datarax._xp import is_traced, lax, on_host, vmap, xp
 from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.replication import axes_of, counted_once, made_varying
@@ -106,8 +105,6 @@ class Given(NamedTuple):
     structure: Structure
     given: PyTree
     """What `Change` takes; None if the state stays as it is."""
-    unpadded: PyTree = None
-    """What was given before it was padded, with None for the weights that are a mask."""
 
     def changed(self, metric: Metric, change: Change) -> Metric:
         """A metric after the update; an error has its name."""
@@ -238,7 +235,6 @@ def _with_rows(member: Given, rows: int, most: int) -> Given:
     kwargs = given.by_name[1] if isinstance(given, Call) else given
     weights = kwargs.get("weights")
     kwargs = {**kwargs, "weights": np.ones(rows, np.bool_) if weights is None else weights}
-    plain = {**kwargs, "weights": weights}
 
     def with_axis(x: jax.Array) -> jax.Array:
         x = lax.convert_element_type(x, x.dtype)  # a weak type would be another form
@@ -246,37 +242,24 @@ def _with_rows(member: Given, rows: int, most: int) -> Given:
 
     kwargs = with_empty_rows(jax.tree.map(with_axis, kwargs), most - rows)
     if isinstance(given, Call):
-        return member._replace(
-            given=replace(given, args=(), kwargs=kwargs),
-            unpadded=replace(given, args=(), kwargs=plain),
-        )
-    return member._replace(given=kwargs, unpadded=plain)
+        return member._replace(given=replace(given, args=(), kwargs=kwargs))
+    return member._replace(given=kwargs)
 
 
 def _update(
     members: Sequence[Given], change: Change, states: Arrays, in_axes: int | None = 0
 ) -> Arrays:
     """The arrays of states after one update for all members, whose arguments have one form."""
-    first, checks = members[0], dict[ArgumentCheck, None]()
+    first = members[0]
     structure = jax.tree.structure(first.given)
     given = [jax.tree.leaves(each.given) for each in members]
 
     def one(states: Arrays, given: Arrays) -> Arrays:
-        # Checks of values are made for each member, below.
-        with in_update(recorder=Recorder((*given, None), checks)):
-            member = first._replace(given=structure.unflatten(given))
-            return list(map(xp.asarray, member.changed_arrays(states, change)))
+        member = first._replace(given=structure.unflatten(given))
+        return list(map(xp.asarray, member.changed_arrays(states, change)))
 
     columns = [xp.stack(column) for column in zip(*given, strict=True)]
-    updated = vmap(one, (in_axes, 0))(states, columns)
-    for check in checks:
-        for each in members:
-            own = each.given if each.unpadded is None else each.unpadded
-            leaves = jax.tree.structure(each.given).flatten_up_to(own)
-            arguments = tuple((*leaves, None)[i] for i in check.places)
-            with naming(each.name):
-                check_values(check.check, arguments, *check.config)
-    return updated
+    return vmap(one, (in_axes, 0))(states, columns)
 
 
 def _unflattened(stack: Stack, leaves: Arrays) -> Stack:

@@ -12,7 +12,6 @@ import numpy as np
 from datarax._checks import is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError, UndefinedMetricWarning
 from datarax._typing import PyTree
-from datarax._update_context import update_context
 from datarax._xp import is_traced, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.row_merge import Target, merge_rows
@@ -162,15 +161,13 @@ class Sliced(WithArgument):
     def _is_one_more(self, given: "_Given") -> bool:
         """True if all data is updated as one more slice, of all rows.
 
-        So it is in a program that adds terms of rows to small states. A program that is compiled
-        for a call checks the arguments of an update of all data.
+        So it is in a program that adds terms of rows to small states.
         """
         if given.calls is not given.by_id or not is_traced((self, given)):
             return False
         same = jax.tree.structure(self.metric) == jax.tree.structure(self.slices.states)
         is_small = sum(x.size for x in jax.tree.leaves(self.metric)) <= MOST_CELLS
-        checks = update_context.get().recorder is not None
-        return same and is_small and not checks and self.metric.adds_rows(given.calls)
+        return same and is_small and self.metric.adds_rows(given.calls)
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         # The places of an outer slicing, each with the slices of this one.

@@ -141,7 +141,7 @@ def test_values_are_checked_in_each_call():
     assert metric["acc"].results() == 1
 
 
-def test_a_check_in_a_collection_that_runs_as_it_is_written_names_the_metric_once():
+def test_no_update_of_a_collection_on_several_devices_looks_at_values():
     class Positive(datarax.Metric):
         count = MetricAccumulator(0)
 
@@ -153,11 +153,14 @@ def test_a_check_in_a_collection_that_runs_as_it_is_written_names_the_metric_onc
 
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     x = jax.device_put(np.arange(8.0), jax.NamedSharding(mesh, jax.P("data")))
-    metrics = Collection({"a": Accuracy(), "b": Positive()})
-    with pytest.raises(MetricInputError, match=r"^metric 'a': target holds 2"):
-        metrics.update(preds=x > 3, target=x, values=x)
-    with pytest.warns(datarax.ScoresWarning, match=r"^metric 'a': preds holds 2"):
-        metrics.update(preds=x, target=x > 3, values=x)
+    for more in ({"b": Positive()}, {}):  # as it is written, and as one program
+        metrics, given = Collection({"a": Accuracy(), **more}), {"values": x} if more else {}
+        labels = metrics.update(preds=x > 3, target=x, **given)
+        with pytest.warns(datarax.InvalidValuesWarning, match=r"^a: 6 values or examples"):
+            assert labels.results()["a/invalid"] == 6
+        scores = metrics.update(preds=x, target=x > 3, **given)
+        with pytest.warns(datarax.ScoresWarning, match=r"^a: 6 scores were not from 0 to 1"):
+            assert scores.results()["a"] == 0.625
 
 
 def test_numbers_that_do_not_fit():

@@ -127,7 +127,7 @@ def test_large_batches_are_not_stacked(rng):
     assert update(metrics, batch).results() == alone(metrics, batch)
 
 
-def test_checks_of_values_name_each_member():
+def test_a_reading_names_the_member_whose_scores_are_doubtful():
     heads = {
         name: Accuracy().from_outputs(preds=name, target=f"{name}_target") for name in ("a", "b")
     }
@@ -136,8 +136,9 @@ def test_checks_of_values_name_each_member():
     batch |= {"b": jnp.float32([-2.0, 3.0]), "b_target": fine["target"]}
     mesh = make_mesh("auto", {"data": 8})
     batch = place(batch, mesh, P())
-    with pytest.warns(ScoresWarning, match="'b'"):
-        Collection(heads).update(**batch)
+    seen = Collection(heads).update(**batch)
+    with pytest.warns(ScoresWarning, match="^b: 2 scores were not from 0 to 1"):
+        seen.results()
 
 
 def test_a_task_that_is_left_out_keeps_its_state(rng):

@@ -3,12 +3,11 @@
 from typing import Any, Self
 
 import numpy as np
-from jax.core import Tracer
 
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._update_context import check_values
+from datarax._update_context import raises_for
 from datarax._xp import xp
 from datarax.metric.base import Metric
 from datarax.numerics.double_float import DoubleFloat, float_difference
@@ -80,10 +79,11 @@ class GradientNoiseScale(Metric):
             weights: broadcast against the leading axes of `small_square_norm`.
 
         Raises:
-            MetricInputError: shapes that do not broadcast; shows both. Or batch sizes that are
-                known outside `jit`, with the small one not between 0 and the big one.
+            MetricInputError: shapes that do not broadcast; shows both. Or batch sizes on
+                the host, with the small one not between 0 and the big one.
         """
-        check_values(_check_sizes, (small_batch, big_batch))
+        if raises_for(small_batch, big_batch):
+            _check_sizes(small_batch, big_batch)
         small = as_float(numeric(small_square_norm, "small_square_norm"))
         others = zip(
             self.broadcast_arguments, (big_square_norm, small_batch, big_batch), strict=True
@@ -123,9 +123,7 @@ class GradientNoiseScale(Metric):
 
 
 def _check_sizes(small: Any, big: Any) -> None:
-    """Raises unless two numbers of examples, if they are known, are in order."""
-    if isinstance(small, Tracer) or isinstance(big, Tracer):
-        return
+    """Raises unless two numbers of examples are in order."""
     # Of arrays, single rows that are out of order are counted as invalid.
     if np.ndim(small) == 0 == np.ndim(big) and not 0 < small < big:
         raise MetricInputError(

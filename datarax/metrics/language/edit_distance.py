@@ -100,8 +100,8 @@ class EditDistance(MeanScore):
             weights: of the pairs, (N,).
 
         Raises:
-            MetricInputError: shapes that are not (N, T), (N, U) and (N,). Or ids that are known
-                outside `jit` are one-hot.
+            MetricInputError: shapes that are not (N, T), (N, U) and (N,). Or ids on the host are
+                one-hot.
             MetricTypeError: ids or lengths that are not integers.
         """
         a, b = token_ids(preds, "preds"), token_ids(target, "target")

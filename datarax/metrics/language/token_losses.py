@@ -8,7 +8,6 @@ import jax
 from datarax._checks import as_float, is_integer, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._update_context import check_values
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metric.base import Metric
@@ -87,7 +86,7 @@ class TokenLoss(Metric):
         loss = as_float(preds)
         unusable = not_finite(loss) | evidence_of(self.kind, loss, preds)
         w, invalid = kept_weight(unusable, weights, ids, self.ignore_index)
-        check_values(check_losses, given, self.ignore_index, "preds")
+        check_losses(*given, self.ignore_index, "preds")
         return loss, w, invalid
 
 
