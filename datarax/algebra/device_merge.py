@@ -2,15 +2,15 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 import jax
 import numpy as np
 
 from datarax._typing import PyTree
-from datarax._xp import lax, vmap, xp
-from datarax.algebra.pytrees import Leaf, Tree
+from datarax._xp import lax, on_host, vmap, xp
+from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
 from datarax.algebra.replication import axes_to_merge, gathered_once
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
@@ -23,55 +23,59 @@ AT_ONCE = 64
 """The most devices that exchange parts of larger states in one all-to-all."""
 
 
+Asking = Generator[list[jax.Array], list[jax.Array], _Item]
+"""Asks, round by round, for the maxima of signed integers over the devices; returns a result."""
+
+
 class NeedsMaxima:
     """A leaf state that must know something of all devices before its arrays can travel."""
 
     @abstractmethod
-    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
-        """Returns the signed integers that this state must know of all devices before `to_mesh`.
+    def ask_maxima(self, index: jax.Array, size: int) -> Asking[Self]:
+        """Asks for what this state must know, and returns its data in a form that `to_mesh` merges.
 
-        `with_maxima` gets their maxima over the devices.
+        Each `yield` of a list of signed integers gives their maxima over the devices. All states
+        ask at the same time, so there is one collective for each round.
 
         Args:
             index: the index of this device, int32.
             size: the number of devices.
         """
 
-    @abstractmethod
-    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        """The same data in a form that `to_mesh` can merge, given the maxima of `needed_maxima`."""
+
+def ask_together(states: Sequence[Leaf], index: jax.Array, size: int) -> Asking[list[Leaf]]:
+    """Asks for what several leaf states must know of all devices, and returns the states."""
+    changed, asking = list(states), dict[int, tuple[Asking[Leaf], list[jax.Array]]]()
+
+    def go_on(i: int, asker: Asking[Leaf], maxima: PyTree) -> None:
+        try:
+            asking[i] = asker, asker.send(maxima)
+        except StopIteration as end:
+            asking.pop(i, None)
+            changed[i] = end.value
+
+    for i, state in enumerate(states):
+        if isinstance(state, NeedsMaxima):
+            go_on(i, state.ask_maxima(index, size), None)
+    while asking:
+        asked = [numbers for _, numbers in asking.values()]
+        maxima = _grouped((yield _in_a_row(asked)), asked)
+        for (i, (asker, _)), known in zip(list(asking.items()), maxima, strict=True):
+            go_on(i, asker, known)
+    return changed
 
 
-class CountsUpdates:
-    """A leaf state that holds the number of updates, so that devices count an update once."""
-
-    @abstractmethod
-    def reached(self) -> list[jax.Array]:
-        """The number of updates: signed integers.
-
-        `brought_to` gets their maxima over the devices, before `needed_maxima` is asked.
-        """
-
-    @abstractmethod
-    def brought_to(self, newest: list[jax.Array]) -> Self:
-        """Ages this state to as many updates as the maxima of `reached`."""
-
-    @abstractmethod
-    def on_other_devices(self) -> Self:
-        """What the other devices keep of a replicated state: no data, and the number."""
+def _answered(asking: Asking[_Item], answer: Callable[..., list[jax.Array]]) -> _Item:
+    """The result of what asks, each time it gets the answer to what it asked for."""
+    maxima: PyTree = None
+    while True:
+        try:
+            maxima = answer(asking.send(maxima))
+        except StopIteration as end:
+            return end.value
 
 
-def reached_by(state: Leaf) -> list[jax.Array]:
-    """The number of updates of a leaf state, as it states it."""
-    return state.reached() if isinstance(state, CountsUpdates) else []
-
-
-def asked_by(state: Leaf, index: jax.Array, size: int) -> list[jax.Array]:
-    """The numbers that a leaf state must know of all devices."""
-    return state.needed_maxima(index, size) if isinstance(state, NeedsMaxima) else []
-
-
-def merge_over_devices(
+def sync_states(
     states: list[Leaf],
     names: tuple[str, ...],
     *,
@@ -99,28 +103,49 @@ def merge_over_devices(
         leaves, treedef = jax.tree.flatten(chosen)
         if size * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) <= small:
             stacked = treedef.unflatten(collectives.gather(leaves, axes))
-            chosen = merge_stack(stacked, [state.emptied() for state in stacked], _combined, size)
+            chosen = merge_copies(stacked, size)
         else:
-            chosen = _merge_in_parts(chosen, axes, size, at_once)
+            chosen = _sync_in_parts(chosen, axes, size, at_once)
         for i, state in zip(members, chosen, strict=True):
             merged[i] = state
     return merged
 
 
-def _combined(a: list[Leaf], b: list[Leaf]) -> list[Leaf]:
-    return [x.combine(y) for x, y in zip(a, b, strict=True)]
+def merge_copies(copies: Tree, size: int, axes: int = 1) -> Tree:
+    """Merges `size` states, stacked along a leading axis, in a fixed order.
+
+    In each round, neighbours are merged in pairs, and the last of an odd number waits. So the merge
+    is the same on the host and on devices, but for the rounding of sums of floats.
+
+    Args:
+        copies: the stacked states.
+        size: how many there are.
+        axes: the number of leading axes. Those after the first stay: their states are merged one by
+            one.
+    """
+    if not on_host(copies):
+        return _merge_in_loop(copies, size, axes)
+    while size > 1:
+        pairs = size // 2
+        first, second = (_taken(copies, np.s_[i : 2 * pairs : 2]) for i in (0, 1))
+        merged = merge_each(first, second, axes)
+        if size % 2:
+            last = _taken(copies, np.s_[size - 1 :])
+            merged = jax.tree.map(lambda *x: np.concatenate(x), merged, last)
+        copies, size = merged, size - pairs
+    return _taken(copies, 0)
 
 
-def merge_stack(
-    stacked: Tree, empty: PyTree, merge: Callable[[Tree, Tree], Tree], size: int
-) -> Tree:
-    """Merges `size` pytrees, stacked along a leading axis, in a fixed order.
+def _merge_in_loop(copies: Tree, size: int, axes: int) -> Tree:
+    """Merges stacked states in a program: a loop compiles the merge once, however many there are.
 
-    In each round, neighbours are merged in pairs. The rest of the stack is filled with rows of
-    `empty`, which change nothing.
+    The rest of the stack is filled with empty states, which change nothing.
     """
     # Half the number of states, rounded up to a power of two: 0 for a single state.
     half = 1 << max(size - 1, 0).bit_length() >> 1
+    if not half:
+        return _taken(copies, 0)
+    empty = map_leaf_states(lambda leaves: [leaf.emptied() for leaf in leaves], copies)
 
     def pad(short: Tree, rows: int) -> Tree:
         def padded(x: jax.Array, e: jax.Array) -> jax.Array:
@@ -130,17 +155,33 @@ def merge_stack(
         return jax.tree.map(padded, short, empty)
 
     def merge_neighbours(_: jax.Array, states: Tree) -> Tree:
-        even, odd = (jax.tree.map(lambda x, i=i: x[i::2], states) for i in (0, 1))
-        return pad(vmap(merge)(even, odd), half)
+        even, odd = (_taken(states, np.s_[i::2]) for i in (0, 1))
+        return pad(merge_each(even, odd, axes), half)
 
-    if half:
-        # A loop compiles the merge once, however many states there are.
-        states = pad(stacked, 2 * half - size)
-        stacked = lax.fori_loop(0, half.bit_length(), merge_neighbours, states)
-    return jax.tree.map(lambda leaf: leaf[0], stacked)
+    states = pad(copies, 2 * half - size)
+    return _taken(lax.fori_loop(0, half.bit_length(), merge_neighbours, states), 0)
 
 
-def _merge_in_parts(states: list[Leaf], axis_name: AxisName, size: int, at_once: int) -> list[Leaf]:
+def merge_each(a: Tree, b: Tree, axes: int = 1) -> Tree:
+    """Merges each of the states along leading axes with the one at its place in another stack."""
+
+    def merge(x: Leaf, y: Leaf) -> Leaf:
+        if axes == 1 and on_host(x, y) and x.by_row(1) is not None:  # all at once
+            return x.combine(y)
+        combine = lambda x, y: x.combine(y)  # noqa: E731
+        for _ in range(axes):
+            combine = vmap(combine)
+        return combine(x, y)
+
+    others = leaf_states(b)
+    return map_leaf_states(lambda states: list(map(merge, states, others)), a)
+
+
+def _taken(states: Tree, index: int | slice) -> Tree:
+    return jax.tree.map(lambda x: x[index], states)
+
+
+def _sync_in_parts(states: list[Leaf], axis_name: AxisName, size: int, at_once: int) -> list[Leaf]:
     """Merges large states. A device sends about three times their bytes.
 
     There are at most five collectives, and one more for each axis of more than `at_once` devices.
@@ -149,41 +190,35 @@ def _merge_in_parts(states: list[Leaf], axis_name: AxisName, size: int, at_once:
     devices. The all-reduce that adds up the integers also brings the merged elements to all.
     """
     index = lax.axis_index(axis_name).astype(xp.int32)
-    # First, how many updates there were, then what else some states must know of all devices.
-    numbers = [reached_by(state) for state in states]
-    newest = _regrouped(collectives.pmax(_flat(numbers), axis_name), numbers)
-    states = [s.brought_to(x) if x else s for s, x in zip(states, newest, strict=True)]
-    told = [asked_by(state, index, size) for state in states]
-    known = _regrouped(collectives.pmax(_flat(told), axis_name), told)
-    states = [s.with_maxima(x, index) if x else s for s, x in zip(states, known, strict=True)]
-
+    asking = ask_together(states, index, size)
+    states = _answered(asking, lambda numbers: collectives.pmax(numbers, axis_name))
     by_state = [state.to_mesh() for state in states]
-    travels = _flat(by_state)
+    travels = _in_a_row(by_state)
     groups: dict[Hashable, list[int]] = {}  # the indices of travels that are merged in the same way
     for i, travel in enumerate(travels):
         how = travel.how if isinstance(travel.how, str) else jax.tree.structure(travel.how)
         groups.setdefault(how, []).append(i)
     maxima, sums = (groups.pop(how, []) for how in ("max", "sum"))
     arrays = [[travels[i].arrays for i in group] for group in (maxima, sums, *groups.values())]
-    greatest = collectives.pmax(_flat(arrays[0]), axis_name)
+    greatest = collectives.pmax(_in_a_row(arrays[0]), axis_name)
     empty = [travels[group[0]].how for group in groups.values()]
     # Elements that merge alike, end to end.
     joined = [[xp.concatenate(x) for x in zip(*each, strict=True)] for each in arrays[2:]]
-    mine = _merged_elements(joined, empty, _stages(axis_name, at_once))
-    words = collectives.pack_words(_flat(mine))
-    *added, words = collectives.psum([*_flat(arrays[1]), words], axis_name)
-    received = [x[0] for x in collectives.unpack_words(words[None], _flat(mine))]
+    mine = _sync_elements(joined, empty, _stages(axis_name, at_once))
+    words = collectives.pack_words(_in_a_row(mine))
+    *added, words = collectives.psum([*_in_a_row(arrays[1]), words], axis_name)
+    received = [x[0] for x in collectives.unpack_words(words[None], _in_a_row(mine))]
 
     merged: dict[int, list[jax.Array]] = {}
-    merged |= zip(maxima, _regrouped(greatest, arrays[0]), strict=True)
-    merged |= zip(sums, _regrouped(added, arrays[1]), strict=True)
-    for group, whole in zip(groups.values(), _regrouped(received, joined), strict=True):
+    merged |= zip(maxima, _grouped(greatest, arrays[0]), strict=True)
+    merged |= zip(sums, _grouped(added, arrays[1]), strict=True)
+    for group, whole in zip(groups.values(), _grouped(received, joined), strict=True):
         start = 0
         for i in group:
             end = start + len(travels[i].arrays[0])
             merged[i], start = [x[start:end] for x in whole], end
-    results = _regrouped([merged[i] for i in range(len(travels))], by_state)
-    return [state.from_mesh(_flat(x)) for state, x in zip(states, results, strict=True)]
+    results = _grouped([merged[i] for i in range(len(travels))], by_state)
+    return [state.from_mesh(_in_a_row(x)) for state, x in zip(states, results, strict=True)]
 
 
 class _Stage(NamedTuple):
@@ -226,7 +261,7 @@ def _stages(axis_name: AxisName, at_once: int) -> list[_Stage]:
     return found
 
 
-def _merged_elements(
+def _sync_elements(
     arrays: list[list[jax.Array]], empty: list[Leaf], stages: list[_Stage]
 ) -> list[list[jax.Array]]:
     """The elements that this device merges, at their places among zeros.
@@ -254,24 +289,20 @@ def _merged_elements(
         start = stage.place * len(x)
         return lax.dynamic_update_slice_in_dim(among, x, start, 0)[: len(like)]
 
-    def merge(a: list[Leaf], b: list[Leaf]) -> list[Leaf]:
-        return [vmap(lambda x, y: x.combine(y))(x, y) for x, y in zip(a, b, strict=True)]
-
-    rows = [blocks(x, e) for x, e in zip(_flat(arrays), ones, strict=True)]
+    rows = [blocks(x, e) for x, e in zip(_in_a_row(arrays), ones, strict=True)]
     received = treedef.unflatten(collectives.exchange(rows, stage.axis_name, stage.groups))
-    one = treedef.unflatten([xp.asarray(e)[None, None] for e in ones])
-    merged = _regrouped(jax.tree.leaves(merge_stack(received, one, merge, stage.size)), arrays)
+    merged = _grouped(jax.tree.leaves(merge_copies(received, stage.size, axes=2)), arrays)
     if later:
-        merged = _merged_elements(merged, empty, later)
-    placed = [place(x, like) for x, like in zip(_flat(merged), _flat(arrays), strict=True)]
-    return _regrouped(placed, arrays)
+        merged = _sync_elements(merged, empty, later)
+    placed = [place(x, like) for x, like in zip(_in_a_row(merged), _in_a_row(arrays), strict=True)]
+    return _grouped(placed, arrays)
 
 
-def _flat(lists: Iterable[Iterable[_Item]]) -> list[_Item]:
+def _in_a_row(lists: Iterable[Iterable[_Item]]) -> list[_Item]:
     return [x for each in lists for x in each]
 
 
-def _regrouped(flat: Iterable[_Item], like: Iterable[Iterable[object]]) -> list[list[_Item]]:
+def _grouped(flat: Iterable[_Item], like: Iterable[Iterable[object]]) -> list[list[_Item]]:
     """The items of a flat list in groups as long as those of `like`."""
     items = iter(flat)
     return [[next(items) for _ in each] for each in like]

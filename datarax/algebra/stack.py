@@ -11,7 +11,7 @@ import numpy as np
 
 from datarax._typing import PyTree, Structure
 from datarax._xp import is_traced, lax, on_host, vmap, xp
-from datarax.algebra.device_merge import CountsUpdates, NeedsMaxima, asked_by, reached_by
+from datarax.algebra.device_merge import Asking, NeedsMaxima, ask_together, merge_each
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
@@ -46,7 +46,7 @@ class Element:
         return {"empty": self.empty}  # the structure cannot be pickled
 
 
-class Stack(NeedsMaxima, CountsUpdates, LeafState, kw_only=False):
+class Stack(NeedsMaxima, LeafState, kw_only=False):
     """`size` states of one configuration, as one leaf state.
 
     The states are merged, synced and reset one by one, so a stack costs as many collectives as one
@@ -148,12 +148,7 @@ class Stack(NeedsMaxima, CountsUpdates, LeafState, kw_only=False):
         return vmap(function)(self.states, *others)
 
     def combine(self, other: PyTree) -> Self:
-        if on_host(self, other):
-            theirs = leaf_states(other.states)
-            return self.holding(
-                map_leaf_states(lambda ours: list(map(_merged, ours, theirs)), self.states)
-            )
-        return self.holding(self.map(lambda a, b: a.combine(b), other.states))
+        return self.holding(merge_each(self.states, other.states))
 
     def canonical(self) -> Self:
         return self.holding(self.map(lambda a: a.canonical()))
@@ -169,43 +164,26 @@ class Stack(NeedsMaxima, CountsUpdates, LeafState, kw_only=False):
     # Over devices, every array of a state gets one more leading axis. Arrays that `combine` merges
     # by elements have a leading axis of elements already: the two axes become one.
 
-    def reached(self) -> list[jax.Array]:
-        return self._told(reached_by)
+    def ask_maxima(self, index: jax.Array, size: int) -> Asking[Self]:
+        maxima: list[list[jax.Array]] = []  # of the rounds so far
 
-    def brought_to(self, newest: list[jax.Array]) -> Self:
-        return self._changed(newest, reached_by, lambda x, y: x.brought_to(y))
+        def asked(one: PyTree, maxima: list[list[jax.Array]]) -> PyTree:
+            """What one of the states asks for in the next round: a list; or the state, changed."""
+            asking = ask_together(leaf_states(one), index, size)
+            try:
+                numbers = next(asking)
+                for known in maxima:
+                    numbers = asking.send(known)
+            except StopIteration as end:
+                changed = end.value
+                return map_leaf_states(lambda _: changed, one)
+            return numbers
 
-    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
-        return self._told(lambda leaf: asked_by(leaf, index, size))
-
-    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        # Only the number of arrays matters, which the number of devices does not change.
-        return self._changed(
-            maxima, lambda leaf: asked_by(leaf, index, 1), lambda x, y: x.with_maxima(y, index)
-        )
-
-    def _told(self, ask: Callable[[Leaf], list[jax.Array]]) -> list[jax.Array]:
-        """Stacks the answers of the leaf states."""
-        return self.map(lambda one: [x for leaf in leaf_states(one) for x in ask(leaf)])
-
-    def _changed(
-        self,
-        maxima: list[jax.Array],
-        ask: Callable[[Leaf], list[jax.Array]],
-        change: Callable[[Leaf, list[jax.Array]], Leaf],
-    ) -> Self:
-        """The stack with each leaf state changed by the maxima of what it answered."""
-
-        def changed(one: Tree, maxima: list[jax.Array]) -> Tree:
-            known = iter(maxima)
-
-            def each(leaf: Leaf) -> Leaf:
-                mine = [next(known) for _ in ask(leaf)]
-                return change(leaf, mine) if mine else leaf
-
-            return map_leaf_states(lambda leaves: [each(leaf) for leaf in leaves], one)
-
-        return self.holding(self.map(changed, maxima))
+        # What waits for maxima cannot wait within `vmap`: each round begins again, and what it
+        # computes twice is one operation of the compiled program.
+        while isinstance(found := self.map(asked, maxima), list):
+            maxima.append((yield found))
+        return self.holding(found)
 
     def to_mesh(self) -> list[Travel]:
         kinds, arrays = self._travels()
@@ -241,32 +219,6 @@ class Stack(NeedsMaxima, CountsUpdates, LeafState, kw_only=False):
 
         arrays = self.map(arrays_of)
         return kinds, arrays
-
-
-def merge_all(stacked: Tree) -> Tree:
-    """Merges stacked states of the host into one: neighbours in pairs, then pairs, and so on."""
-
-    def part(state: Leaf, index: int | slice) -> Leaf:
-        return jax.tree.map(lambda x: x[index], state)
-
-    def merged(state: Leaf) -> Leaf:
-        size = len(jax.tree.leaves(state)[0])
-        while size > 1:
-            odd = part(state, np.s_[size - 1 :]) if size % 2 else None
-            state = _merged(part(state, np.s_[: size - 1 : 2]), part(state, np.s_[1::2]))
-            if odd is not None:
-                state = jax.tree.map(lambda *x: np.concatenate(x), state, odd)
-            size -= size // 2
-        return part(state, 0)
-
-    return map_leaf_states(lambda states: list(map(merged, states)), stacked)
-
-
-def _merged(a: Leaf, b: Leaf) -> Leaf:
-    """Merges a stacked state with another: at once if it has terms of rows, else one by one."""
-    if a.by_row(1) is not None:
-        return a.combine(b)
-    return vmap(lambda a, b: a.combine(b))(a, b)
 
 
 @shared

@@ -20,7 +20,7 @@ from datarax._checks import x64_enabled
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, is_traced, on_host
-from datarax.algebra.device_merge import merge_over_devices
+from datarax.algebra.device_merge import sync_states
 from datarax.algebra.docstrings import ExplainedArguments
 from datarax.algebra.fields import (
     REQUIRED,
@@ -395,9 +395,25 @@ class State(Saveable, Splittable, metaclass=_StateType):
         check_configuration(self, other, "merge")
         # Inside `shard_map`, one of the two may be replicated, and the other not.
         both = axes_of((self, other))
-        if not both:
-            return _merged(self, other)
-        return counted_once(self, both).combine(counted_once(other, both))
+        if both:
+            return counted_once(self, both).combine(counted_once(other, both))
+        if axes := len(self.leading_axes()):
+            return _combined_in_program(self, other, axes)
+        leaves = jax.tree.leaves((self, other))
+        if is_traced(leaves):
+            return self.combine(other)
+        groups = set() if is_near(leaves) else device_sets(leaves)
+        if len(groups) == 1:
+            return _combined_in_program(self, other, 0)
+        if len({frozenset(x.process_index for x in group) for group in groups}) > 1:
+            raise NotAddressableError(
+                f"{type(self).__name__}.merge: the two are on devices of different processes, so "
+                f"not every process holds both; merge them with datarax.merge_processes"
+            )
+        with np.errstate(all="ignore"):
+            merged = fetched(self).combine(fetched(other))
+        # Of two meshes, it is placed where this one is.
+        return placed_near(self, merged) if groups else merged
 
     def sync(self, axis_name: AxisName) -> Self:
         """Merges the states of all devices along `axis_name`; every device gets the result.
@@ -412,7 +428,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
         """
         collectives.bound_axis_size(axis_name, f"{type(self).__name__}.sync", _NO_SYNC)
         names = collectives.axis_names(axis_name)
-        return map_leaf_states(lambda states: merge_over_devices(states, names), self)
+        return map_leaf_states(lambda states: sync_states(states, names), self)
 
     def varying(self, axis_name: AxisName) -> Self:
         """The same state, marked as varying over the devices along `axis_name`.
@@ -571,30 +587,6 @@ def marked_untouched(empty: S) -> S:
     return empty
 
 
-def _merged(a: S, b: S) -> S:
-    """The merge of two states: within a traced function as written, else where their arrays are."""
-    if axes := len(a.leading_axes()):
-        return _combined_each(a, b, axes)
-    leaves = jax.tree.leaves((a, b))
-    if is_traced(leaves):
-        return a.combine(b)
-    if not is_near(leaves):
-        groups = device_sets(leaves)
-        if len(groups) < 2:
-            return _combined(a, b)
-        # On two meshes: merged on the host, and placed where the first one is.
-        if len({frozenset(x.process_index for x in group) for group in groups}) > 1:
-            raise NotAddressableError(
-                f"{type(a).__name__}.merge: the two are on devices of different processes, so not "
-                f"every process holds both; merge them with datarax.merge_processes"
-            )
-        with np.errstate(all="ignore"):
-            merged = fetched(a).combine(fetched(b))
-        return placed_near(a, merged)
-    with np.errstate(all="ignore"):
-        return fetched(a).combine(fetched(b))
-
-
 def _axes_before(state: PyTree) -> Iterator[tuple[int, ...]]:
     """For each array of a state, the sizes of the axes before those of the empty state."""
     coming = [state]
@@ -636,14 +628,9 @@ def refuse_leading_axes(state: State) -> None:
         )
 
 
-@jax.jit
-def _combined(a: S, b: S) -> S:
-    return a.combine(b)
-
-
 @partial(jax.jit, static_argnums=2)
-def _combined_each(a: S, b: S, axes: int) -> S:
-    """The merge of each state of a stack with the one at its place in another."""
+def _combined_in_program(a: S, b: S, axes: int) -> S:
+    """`a.combine(b)`; with leading axes, of each of the states with the one at its place."""
     combine = type(a).combine
     for _ in range(axes):
         combine = jax.vmap(combine)

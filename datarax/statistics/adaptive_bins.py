@@ -20,7 +20,7 @@ from datarax._xp import (
     when_known,
     xp,
 )
-from datarax.algebra.device_merge import NeedsMaxima
+from datarax.algebra.device_merge import Asking, NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.one_pass import Fold, Term, in_one_pass
@@ -429,11 +429,9 @@ class AdaptiveBins(NeedsMaxima, LeafState):
 
     # Over devices: all devices first bring their bins to the common range.
 
-    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
-        return self.reach.to_mesh()[0].arrays
-
-    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        return self.aligned(self.reach.from_mesh(maxima))
+    def ask_maxima(self, index: jax.Array, size: int) -> Asking[Self]:
+        greatest = yield self.reach.to_mesh()[0].arrays
+        return self.aligned(self.reach.from_mesh(greatest))
 
     def to_mesh(self) -> list[Travel]:
         extremes = (getattr(self, name).to_mesh() for name in self._kept)

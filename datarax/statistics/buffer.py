@@ -15,7 +15,7 @@ from datarax._checks import (
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, xp
-from datarax.algebra.device_merge import NeedsMaxima
+from datarax.algebra.device_merge import Asking, NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.distributed.collectives import pack_words, replicated, unpack_words
@@ -107,13 +107,10 @@ class Rows(NeedsMaxima, LeafState, kw_only=False):
     # elsewhere. The buffers are then added up, as bits. A device knows where its rows belong from
     # how many rows the devices before it have.
 
-    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
+    def ask_maxima(self, index: jax.Array, size: int) -> Asking[Self]:
         # A maximum over the devices gathers the counts: each device knows one of them.
         mine = xp.arange(size, dtype=xp.int32) == index
-        return [xp.where(mine, self.filled, 0)]
-
-    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        (filled,) = maxima
+        (filled,) = yield [xp.where(mine, self.filled, 0)]
         before = xp.where(xp.arange(filled.size, dtype=xp.int32) < index, filled, 0)
         # The sum, cut off at the capacity: the sum itself may overflow.
         start = lax.associative_scan(lambda a, b: a + xp.minimum(b, self.capacity - a), before)[-1]

@@ -16,7 +16,7 @@ from datarax._checks import (
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import on_host, xp
-from datarax.algebra.device_merge import NeedsMaxima
+from datarax.algebra.device_merge import Asking, NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
 from datarax.algebra.one_pass import Fold
@@ -298,17 +298,14 @@ class CoMoments(NeedsMaxima, CrossedMoments):
     # Over devices: the means merge element by element. The co-moments are added up, once all
     # devices take them about the common mean: so each device first learns the means of all.
 
-    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
+    def ask_maxima(self, index: jax.Array, size: int) -> Asking[Self]:
         count, mean, _ = self.scaled()
         known = xp.concatenate([count.to_double().high[:1], *mean.to_double()])
         # A maximum over the devices gathers the rows: each device knows one of them.
         keys = to_key(known)
         mine = xp.arange(size, dtype=xp.int32) == index
         least = xp.asarray(xp.iinfo(keys.dtype).min, keys.dtype)
-        return [*self.exponents, xp.where(mine[:, None], keys[None], least)]
-
-    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        *exponents, keys = maxima
+        *exponents, keys = yield [*self.exponents, xp.where(mine[:, None], keys[None], least)]
         held = self.in_units((exponents[0], exponents[1]))
         rows = from_key(keys, default_float())
         n, (high, low) = rows[:, :1], xp.split(rows[:, 1:], 2, -1)

@@ -10,7 +10,7 @@ from datarax._checks import default_float, integers, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import lax, on_host, xp
-from datarax.algebra.device_merge import NeedsMaxima
+from datarax.algebra.device_merge import Asking, NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.distributed.collectives import pack_words, replicated, unpack_words
@@ -207,16 +207,14 @@ class RowSample(NeedsMaxima, LeafState, kw_only=False):
     # Over devices: each device knows the keys and the strata of all, and so which rows are kept,
     # and where. It puts its own there, and zeros elsewhere; then these are added up, as bits.
 
-    def needed_maxima(self, index: jax.Array, size: int) -> list[jax.Array]:
+    def ask_maxima(self, index: jax.Array, size: int) -> Asking[Self]:
         # A maximum over the devices gathers what each of them knows of itself.
         mine = (xp.arange(size, dtype=xp.int32) == index)[:, None]
         least = xp.int32(-(2**31))
         gathered = [xp.where(mine, x, least) for x in (_signed(self.keys), self.stratum)]
-        return [*gathered, -self.quota]
-
-    def with_maxima(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        keys, stratum = (x.reshape(-1) for x in maxima[:2])
-        chosen, is_row, quota = self._chosen(stratum, keys, -maxima[2])
+        *gathered, quota = yield [*gathered, -self.quota]
+        keys, stratum = (x.reshape(-1) for x in gathered)
+        chosen, is_row, quota = self._chosen(stratum, keys, -quota)
         place = chosen - index * self.capacity
         mine = is_row & (place >= 0) & (place < self.capacity)
         data = xp.asarray(self.data)

@@ -23,11 +23,11 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import beside, fetched, is_addressable, is_traced, lax, xp
+from datarax.algebra.device_merge import merge_copies
 from datarax.algebra.fields import state
 from datarax.algebra.held_arrays import require_arrays, requiring_arrays
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.replication import counted_once
-from datarax.algebra.stack import merge_all
 from datarax.algebra.state import walk
 from datarax.algebra.state_dicts import Parts
 from datarax.distributed.collectives import AxisName
@@ -297,7 +297,7 @@ class PerDevice(Metric):
                 f"per_device(...).sync() takes no axis name, because the metric has its own mesh; "
                 f"got {axis_name!r}"
             )
-        return merge_copies(self)
+        return _synced(self)
 
     def merge(self, other: Self) -> Self:  # type: ignore[override]
         """The metric as if it had seen the data of both; on the mesh and axes of this one.
@@ -346,7 +346,7 @@ class PerDevice(Metric):
                 )
             return self.sync()
         with np.errstate(all="ignore"):  # on devices, NaN and infinity give no warnings either
-            return merge_all(fetched(self.copies))  # in pairs, as on the devices
+            return merge_copies(fetched(self.copies), self.device_count)  # as on the devices
 
     def readers(self) -> list[Argument]:
         return self.copies.readers()
@@ -516,10 +516,9 @@ def _update(metric: PerDevice, calls: PyTree) -> Metric:
 
 
 @jax.jit
-def merge_copies(metric: PerDevice) -> Metric:
-    """`metric.sync()`."""
-    merge = metric._mapped(lambda copies: _own(copies).sync(metric.axis_names), out_specs=P())
-    return merge(metric.copies)
+def _synced(metric: PerDevice) -> Metric:
+    sync = metric._mapped(lambda copies: _own(copies).sync(metric.axis_names), out_specs=P())
+    return sync(metric.copies)
 
 
 @jax.jit

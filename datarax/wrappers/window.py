@@ -1,6 +1,7 @@
 """`Window` and `Decayed`: the value of a metric over its last updates."""
 
 import math
+from abc import abstractmethod
 from fractions import Fraction
 from typing import Self, TypeVar
 
@@ -11,12 +12,11 @@ from datarax._checks import default_float, positive_int, python_int, real
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import beside, lax, vmap, xp
-from datarax.algebra.device_merge import merge_stack, reached_by
+from datarax.algebra.device_merge import Asking, merge_copies
 from datarax.algebra.fields import state
-from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Element, Stack
-from datarax.algebra.state import State
+from datarax.algebra.state import State, walk
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
 from datarax.metric.arguments import with_number
@@ -29,7 +29,7 @@ from datarax.wrappers.wrapper import Stacked, checked_metric
 S = TypeVar("S")
 
 
-class Numbered(Stack, kw_only=False):
+class Numbered(Stack, kw_only=False, abstract=True):
     """A stack that counts updates. States are merged by the number of the update, not by time.
 
     Before two are merged, the one with fewer updates is brought to the number of the other. So
@@ -44,7 +44,7 @@ class Numbered(Stack, kw_only=False):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if any(reached_by(leaf) for leaf in leaf_states(self.element.empty)):
+        if any(isinstance(each, Numbered) for each in walk(self.element.empty)):
             raise MetricInputError(
                 "a metric that counts updates, such as Window or Decayed, cannot be within another "
                 "one: the inner one would count each update of the outer one as its first"
@@ -56,13 +56,18 @@ class Numbered(Stack, kw_only=False):
     def on_other_devices(self) -> Self:
         return self.emptied().with_parts({"number": self.number})
 
-    def reached(self) -> list[jax.Array]:
-        return [xp.asarray(self.number)]
+    @abstractmethod
+    def brought_to(self, number: jax.Array) -> Self:
+        """Ages this state, without new data, to the number of updates of a newer one."""
 
     def combine(self, other: Self) -> Self:
         # Only states of equal numbers can be merged place by place.
-        newest = [xp.maximum(self.number, other.number)]
+        newest = xp.maximum(self.number, other.number)
         return super(Numbered, self.brought_to(newest)).combine(other.brought_to(newest))
+
+    def ask_maxima(self, index: jax.Array, size: int) -> Asking[Self]:
+        (newest,) = yield [xp.asarray(self.number)]
+        return (yield from super(Numbered, self.brought_to(newest)).ask_maxima(index, size))
 
 
 class Ring(Numbered, kw_only=False):
@@ -80,8 +85,8 @@ class Ring(Numbered, kw_only=False):
         states = jax.tree.map(put, *replicated((self.states, one)))
         return self.with_parts({"number": number, "states": states})
 
-    def brought_to(self, newest: list[jax.Array]) -> Self:
-        (number,), places = newest, xp.arange(self.size, dtype=xp.int32)
+    def brought_to(self, number: jax.Array) -> Self:
+        places = xp.arange(self.size, dtype=xp.int32)
 
         def held(number: jax.Array) -> jax.Array:
             """The number of the update at each place."""
@@ -102,8 +107,7 @@ class Ring(Numbered, kw_only=False):
 
     def merged(self) -> Metric:
         """The merge of the states."""
-        empty = self.emptied().states
-        return merge_stack(self.states, empty, lambda a, b: a.combine(b), self.size)
+        return merge_copies(self.states, self.size)
 
 
 class Fading(Numbered):
@@ -128,10 +132,10 @@ class Fading(Numbered):
         """The state that `faded` returned, with the data of one more update."""
         return self.with_parts({"number": self.number + xp.int32(1), "states": states})
 
-    def brought_to(self, newest: list[jax.Array]) -> Self:
-        factor = self._over(newest[0] - self.number)
+    def brought_to(self, number: jax.Array) -> Self:
+        factor = self._over(number - self.number)
         states = self.map(lambda one: one.weighted_by(factor))
-        return self.with_parts({"number": newest[0], "states": states})
+        return self.with_parts({"number": number, "states": states})
 
     # A factor `2**(-updates / half_life)` is a double-float from 1/2 to 1 times a power of two.
 

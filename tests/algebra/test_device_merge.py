@@ -10,8 +10,8 @@ from jax import lax
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from datarax import AxisNotBoundError, Collection, Metric, MetricAccumulator
-from datarax.algebra.device_merge import SMALL_BYTES, merge_over_devices
+from datarax import AxisNotBoundError, Collection, Metric, MetricAccumulator, Sliced, Window
+from datarax.algebra.device_merge import SMALL_BYTES, sync_states
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.metrics import (
     AUROC,
@@ -202,8 +202,7 @@ def merged_in_all_ways(copies, mesh, at_once):
     def run(copies):
         seen = jax.tree.map(lambda x: x[0], copies)
         return [
-            map_leaf_states(lambda s, way=way: merge_over_devices(s, names, **way), seen)
-            for way in ways
+            map_leaf_states(lambda s, way=way: sync_states(s, names, **way), seen) for way in ways
         ]
 
     return run_once(over_shards(run, mesh, P(names), P()), place(copies, mesh, P(names)))[0]
@@ -245,12 +244,27 @@ def test_rows_beyond_the_capacity_are_lost_in_the_same_order(rng):
     def run(x, keep):
         kept = Buffer(capacity=17, shape=(3,), dtype="int8").varying("data")
         kept = kept.update(x, weights=keep)
-        return map_leaf_states(lambda s: merge_over_devices(s, ("data",), small=0), kept)
+        return map_leaf_states(lambda s: sync_states(s, ("data",), small=0), kept)
 
     got, _, collectives = run_once(over_shards(run, mesh, P("data"), P()), x, keep)
     np.testing.assert_array_equal(got.data, x[keep][:17])
     assert (int(got.filled), int(got.overflow)) == (17, keep.sum() - 17)
     assert collectives == {"all-reduce": 2}
+
+
+def test_slices_of_windows_in_parts(rng):
+    # A buffer must know how many rows other devices have, and a window first which of them stay.
+    metric = Sliced(Window(SpearmanCorrCoef(capacity=9), 2), 3, by="ids")
+    copies = []
+    for device in range(8):
+        seen = metric
+        for _ in range(device % 4):
+            x, ids = draw(rng, (2, 5)), rng.integers(0, 3, 5)
+            seen = seen.update(*x, ids=ids)
+        copies.append(seen)
+    stacked = jax.tree.map(lambda *x: np.stack(x), *copies)
+    gathered, in_parts = merged_in_all_ways(stacked, make_mesh("auto", {"data": 8}), (8,))
+    assert bits(in_parts) == bits(gathered)
 
 
 def test_in_parts_with_x64(rng):
@@ -269,7 +283,7 @@ def test_an_empty_array_in_parts():
     def run(x):
         nothing, one = MetricAccumulator(np.zeros(0)), MetricAccumulator(0.0)
         states = [nothing.varying("data"), one.varying("data").update(x)]
-        return merge_over_devices(states, ("data",), small=0)[1].value
+        return sync_states(states, ("data",), small=0)[1].value
 
     got = jax.block_until_ready(over_shards(run, mesh, P("data"), P())(jnp.ones(8)))
     assert float(got) == 8
@@ -280,7 +294,7 @@ def test_in_parts_under_pmap_and_vmap(rng):
 
     def run(x):
         seen = Std().update(x)
-        return map_leaf_states(lambda s: merge_over_devices(s, ("i",), small=0), seen).compute()
+        return map_leaf_states(lambda s: sync_states(s, ("i",), small=0), seen).compute()
 
     want = np.full(8, x.astype(np.float64).std())
     for mapped in (jax.pmap(run, axis_name="i"), jax.jit(jax.vmap(run, axis_name="i"))):

@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import datarax
-from datarax.algebra.device_merge import merge_over_devices
+from datarax.algebra.device_merge import sync_states
 from datarax.statistics.row_sample import RowSample
 from datarax.statistics.score_sample import ScoreSample
 from tests.helpers import make_mesh
@@ -95,7 +95,7 @@ def test_over_devices(small, rng):
 
     def program(data, stratum, keys):
         own = RowSample(STRATA, CAPACITY, 1).plus(data, stratum, keys, keys == keys)
-        return merge_over_devices([own], ("d",), small=small)[0]
+        return sync_states([own], ("d",), small=small)[0]
 
     run = jax.jit(jax.shard_map(program, mesh=mesh, in_specs=P("d"), out_specs=P()))
     (whole,) = sampled(stratum, keys)

@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import MetricInputError, MetricTypeError
-from datarax.algebra.device_merge import merge_over_devices
+from datarax.algebra.device_merge import sync_states
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.metrics import FID, KID, InceptionScore
 from datarax.metrics.vision.feature_distances import frechet_distance
@@ -84,7 +84,7 @@ def test_large_moments_merge_on_devices_in_parts(rng):
 
     def synced(x, w):
         kept = FeatureMoments(5).update(x, weights=w)
-        return map_leaf_states(lambda s: merge_over_devices(s, ("data",), small=0), kept)
+        return map_leaf_states(lambda s: sync_states(s, ("data",), small=0), kept)
 
     seen = over_shards(synced, make_mesh("auto", {"data": 8}), P("data"), P())(x, w)
     x, w = x.astype(np.float64), w.astype(np.float64)
