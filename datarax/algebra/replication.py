@@ -127,39 +127,12 @@ _Fold = Callable[Concatenate[_State, _Arguments], _State]
 
 
 def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
-    """Wraps a method that folds data into a state, such as `update`.
-
-    If one array of the state or of the arguments is traced, all become JAX arrays: so no part of
-    the method runs on the host. A method that then needs the values of a constant, such as a shape,
-    gets it as it is. Inside `shard_map`, the state first becomes varying over the axes over which
-    the data vary.
+    """Wraps a method that folds data into a state, such as `update`: it runs where the data is.
 
     Raises:
         MetricTypeError: the method does not return a state of the class.
     """
     quiet: Any = np.errstate(all="ignore")(method)
-
-    def in_program(self: _State, given: PyTree, staged: bool) -> _State:
-        self = as_in_program(self) if staged else self
-        args, kwargs = as_in_program(given, staged=staged)
-        self = self if self.delegates else made_varying(self, given)
-        return quiet(self, *args, **kwargs)
-
-    def elsewhere(self: _State, args: Any, kwargs: Any) -> _State:
-        of_host = on_host(*args, *kwargs.values())
-        leaves, given = jax.tree.leaves((self, args, kwargs)), (args, kwargs)
-        if is_traced(leaves):
-            if not any(map(is_constant, leaves)):
-                return in_program(self, given, staged=False)
-            try:
-                return in_program(self, given, staged=True)
-            except (*NEEDS_VALUES, TypeError, IndexError):  # `x[:n]` of a traced n is the latter
-                return in_program(self, given, staged=False)
-        if not of_host and is_near(leaves):
-            self, args, kwargs = fetched((self, args, kwargs))
-        elif of_host and self.holds_arrays:
-            self = fetched(self)
-        return quiet(self, *args, **kwargs)
 
     @wraps(method)
     def fold(self: _State, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _State:
@@ -167,12 +140,49 @@ def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
         if self.is_on_host and on_host(*args, *kwargs.values()):
             new = quiet(self, *args, **kwargs)
         else:
-            new = elsewhere(self, args, kwargs)
+            new = folded(quiet, self, args, kwargs)
         if not isinstance(new, type(self)):
             refuse_result(self, method.__name__, new)
         return new
 
     return fold
+
+
+def folded(method: Callable[..., _State], state: _State, args: Any, kwargs: Any) -> _State:
+    """The state after a method that folds data into it, some of which are JAX arrays."""
+    of_host = on_host(*args, *kwargs.values())
+    leaves, given = jax.tree.leaves((state, args, kwargs)), (args, kwargs)
+    if is_traced(leaves):
+        return folded_in_program(method, state, given, leaves)
+    if not of_host and is_near(leaves):
+        state, args, kwargs = fetched((state, args, kwargs))
+    elif of_host and state.holds_arrays:
+        state = fetched(state)
+    return method(state, *args, **kwargs)
+
+
+def folded_in_program(
+    method: Callable[..., _State], state: _State, given: Any, leaves: list[PyTree]
+) -> _State:
+    """As `folded`, of arrays some of which are traced: then no part of it runs on the host.
+
+    All become JAX arrays. A method that then needs the values of a constant, such as a shape, gets
+    it as it is. Inside `shard_map`, the state first becomes varying over the axes over which the
+    data vary.
+    """
+
+    def run(state: _State, given: Any, *, staged: bool) -> _State:
+        state = as_in_program(state) if staged else state
+        args, kwargs = as_in_program(given, staged=staged)
+        state = state if state.delegates else made_varying(state, given)
+        return method(state, *args, **kwargs)
+
+    if not any(map(is_constant, leaves)):
+        return run(state, given, staged=False)
+    try:
+        return run(state, given, staged=True)
+    except (*NEEDS_VALUES, TypeError, IndexError):  # `x[:n]` of a traced n is the latter
+        return run(state, given, staged=False)
 
 
 def refuse_result(state: object, method: str, result: object) -> NoReturn:

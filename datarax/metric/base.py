@@ -48,7 +48,7 @@ from datarax.metric.reading import (
     unusable,
 )
 from datarax.metric.rows import adds_by_row, unusable_rows, updated_at
-from datarax.metric.updates import compiled
+from datarax.metric.updates import updating
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 
@@ -122,7 +122,7 @@ class Metric(State):
     finer_statistics: ClassVar[tuple[type[State], ...]] = ()
     """The statistics of other metrics, with the fields of its own one, from which it can read its
     value too. In a collection it shares them, and needs no own one."""
-    wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(compiled)
+    wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(updating)
     flat: ClassVar[bool] = True
     reads_in_update: ClassVar[bool] = False
     """True if an update reads the value, so that each update needs the data of all devices."""

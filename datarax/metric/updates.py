@@ -1,4 +1,17 @@
-"""Updates outside `jit`: on the host, or where the data is as one compiled program."""
+"""The door of an update: what happens between a call of `update` and the method as it is written.
+
+`Metric.__init_subclass__` puts `updating` around the `update` of each class. A call then goes
+
+1. on NumPy arrays and numbers, to the method as it is written, which runs in NumPy;
+2. of other arguments, through `_updated`, which decides where they are: on the host or on one CPU
+   device (fetched, then as above); traced (`folded_in_program` in `algebra/replication.py`, where
+   a replicated state counts once); or on an accelerator or several devices: `_on_devices`, which
+   compiles a program for the configuration and the form of the arguments, `_Program`;
+3. on an error, through `_explain`: which arguments there are, and what their leading axes are.
+
+The method of a metric calls the `update` of its statistics. These are wrapped by `folding` of
+`algebra/replication.py`, for those who call them alone, and because they may be given constants.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
@@ -12,7 +25,7 @@ from datarax._errors import DataraxError, MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import NEEDS_VALUES, fetched, is_in_program, is_near, is_traced, on_host, xp
 from datarax.algebra.held_arrays import require_arrays
-from datarax.algebra.replication import folding, refuse_result
+from datarax.algebra.replication import folded, folded_in_program, refuse_result
 from datarax.algebra.state import refuse_leading_axes, walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
 from datarax.metric.arguments import is_numbers, named_arguments
@@ -25,7 +38,7 @@ Kwargs = dict[str, PyTree]
 _ARRAYS = {np.ndarray, np.float32, np.float64, bool, int, float, type(None)}
 
 
-def compiled(update: Update) -> Update:
+def updating(method: Update) -> Update:
     """Wraps the `update` of a metric: it runs where the state and the arguments are.
 
     - Within a traced function, as it is written, on `jax.numpy`: also what is a constant there.
@@ -37,69 +50,81 @@ def compiled(update: Update) -> Update:
       runs as it is written.
     """
 
-    on_numpy: Update = np.errstate(all="ignore")(update)  # `folding` of arrays of the host
-    update = folding(update)
+    quiet: Update = np.errstate(all="ignore")(method)
 
-    @outside_mesh
-    def on_devices(
-        self: PyTree, leaves: Leaves, structure: PyTree, args: Args, kwargs: Kwargs
-    ) -> PyTree:
-        metric = jax.tree.structure(self)
-        if all(map(_is_known, leaves)):
-            return _program(update, metric, structure)(self, leaves, args, kwargs)
-        calls = self.calls(args, kwargs)
-        leaves, structure = jax.tree.flatten(((calls,), {}))
-        if all(map(_is_known, leaves)):
-            return _program(_applied, metric, structure)(self, leaves, (calls,), {})
-        refuse_wide(_by_name(self, args, kwargs))
-        return update(self, *args, **kwargs)
-
-    def run(self: PyTree, *args: object, **kwargs: object) -> PyTree:
-        require_arrays(self)
-        if type(self).owns_mesh:
-            _refuse_unreduced(self, args, kwargs)
-            return outside_mesh(update)(self, *args, **kwargs)
-        state = jax.tree.leaves(self)
-        leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
-        if on_host(*state, *leaves):
-            args, kwargs = structure.unflatten(leaves)
-            return update(self, *args, **kwargs)
-        _refuse_unreduced(self, args, kwargs)
-        if is_traced((state, leaves)):
-            if not is_in_program():  # within `vmap` or `grad` alone, where `numeric` cannot know
-                refuse_wide(_by_name(self, args, kwargs))
-            return update(self, *args, **kwargs)
-        if not is_near((*state, *leaves)):
-            return on_devices(self, leaves, structure, args, kwargs)
-        args, kwargs = structure.unflatten(fetched(leaves))
-        return update(fetched(self), *args, **kwargs)
-
-    @wraps(update)
-    def checked(self: PyTree, *args: object, **kwargs: object) -> PyTree:
+    @wraps(method)
+    def update(self: PyTree, *args: object, **kwargs: object) -> PyTree:
         try:
-            # Of NumPy arrays and numbers, what `run` does comes to the same.
+            # Of NumPy arrays and numbers, what `_updated` does comes to the same.
             plain = _ARRAYS.issuperset(map(type, (*args, *kwargs.values())))
             if plain and self.is_on_host and not self.owns_mesh:
-                new = on_numpy(self, *args, **kwargs)
-                if isinstance(new, type(self)):
-                    return new
-                refuse_result(self, "update", new)
-            return run(self, *args, **kwargs)
+                new = quiet(self, *args, **kwargs)
+            else:
+                new = _updated(quiet, self, args, kwargs)
         except Exception as error:
-            if isinstance(error, TypeError):
-                self.refuse_unknown_arguments(args, kwargs)
-            # NumPy and JAX only say that shapes differ. Before each update it would take time;
-            # where the update fits by chance, the reading raises.
-            if not isinstance(error, DataraxError):
-                refuse_leading_axes(self)
+            _explain(error, self, args, kwargs)
             raise
+        if not isinstance(new, type(self)):
+            refuse_result(self, "update", new)
+        return new
 
-    return checked
+    return update
+
+
+def _updated(update: Update, metric: PyTree, args: Args, kwargs: Kwargs) -> PyTree:
+    """The metric after its `update`, which runs where the data is."""
+    require_arrays(metric)
+    if metric.owns_mesh:
+        _refuse_unreduced(metric, args, kwargs)
+        return outside_mesh(folded)(update, metric, args, kwargs)
+    args, kwargs = _with_arrays(args, kwargs)
+    leaves = jax.tree.leaves((metric, args, kwargs))
+    if on_host(*leaves):
+        return update(metric, *args, **kwargs)
+    _refuse_unreduced(metric, args, kwargs)
+    if is_traced(leaves):
+        if not is_in_program():  # within `vmap` or `grad` alone, where `numeric` cannot know
+            refuse_wide(_by_name(metric, args, kwargs))
+        return folded_in_program(update, metric, (args, kwargs), leaves)
+    if is_near(leaves):
+        metric, args, kwargs = fetched((metric, args, kwargs))
+        return update(metric, *args, **kwargs)
+    return _on_devices(update, metric, args, kwargs)
+
+
+@outside_mesh
+def _on_devices(update: Update, metric: PyTree, args: Args, kwargs: Kwargs) -> PyTree:
+    """As `_updated`, with an array on an accelerator or on several devices."""
+    static = jax.tree.structure(metric)
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    if all(map(_is_known, leaves)):
+        return _program(update, static, structure)(metric, leaves, args, kwargs)
+    calls = metric.calls(args, kwargs)
+    leaves, structure = jax.tree.flatten(((calls,), {}))
+    if all(map(_is_known, leaves)):
+        return _program(_applied, static, structure)(metric, leaves, (calls,), {})
+    refuse_wide(_by_name(metric, args, kwargs))
+    return folded(update, metric, args, kwargs)
 
 
 def _applied(metric: PyTree, calls: PyTree) -> PyTree:
     """The update after its `calls`."""
     return metric.apply(calls)
+
+
+def _explain(error: Exception, metric: PyTree, args: Args, kwargs: Kwargs) -> None:
+    """Raises an error that says more than one of NumPy or JAX, if there is one.
+
+    Raises:
+        MetricTypeError: `update` takes no such arguments.
+        MetricInputError: the arrays of the metric have leading axes, as out of `vmap`.
+    """
+    if isinstance(error, TypeError):
+        metric.refuse_unknown_arguments(args, kwargs)
+    # NumPy and JAX only say that shapes differ. Before each update it would take time; where the
+    # update fits by chance, the reading raises.
+    if not isinstance(error, DataraxError):
+        refuse_leading_axes(metric)
 
 
 class _Program:
@@ -111,26 +136,24 @@ class _Program:
         self.as_written = any(each.owns_mesh for each in walk(metric))
 
         def updated(metric: PyTree, leaves: Leaves) -> PyTree:
-            args, kwargs = structure.unflatten(leaves)
-            return update(metric, *args, **kwargs)
+            return folded(update, metric, *structure.unflatten(leaves))
 
         self.program = jax.jit(updated)
 
     def __call__(self, metric: PyTree, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
-        if self.as_written:
-            return self.update(metric, *args, **kwargs)
-        try:
-            return self.program(metric, leaves)
-        except NEEDS_VALUES:
-            self.as_written = True
-            return self.update(metric, *args, **kwargs)
-        except ValueError as error:
-            is_one_set = len(device_sets(jax.tree.leaves((metric, leaves)))) < 2
-            if isinstance(error, DataraxError) or is_one_set:
-                raise
-            if not metric.delegates:
-                _refuse_two_meshes(metric, args, kwargs)
-            return self.update(metric, *args, **kwargs)  # each metric where its own arrays are
+        if not self.as_written:
+            try:
+                return self.program(metric, leaves)
+            except NEEDS_VALUES:
+                self.as_written = True
+            except ValueError as error:
+                is_one_set = len(device_sets(jax.tree.leaves((metric, leaves)))) < 2
+                if isinstance(error, DataraxError) or is_one_set:
+                    raise
+                if not metric.delegates:
+                    _refuse_two_meshes(metric, args, kwargs)
+                # Each metric is updated where its own arrays are.
+        return folded(self.update, metric, args, kwargs)
 
 
 def _refuse_two_meshes(metric: PyTree, args: Args, kwargs: Kwargs) -> None:
