@@ -174,7 +174,8 @@ class Case:
 
     def is_multiple(self, factor: float) -> bool:
         """True if the number is multiplied by a factor, in some form: of itself or of its parts."""
-        if self.numbers is None:
+        # A power of a small number is near 0, but no multiple is 0.
+        if self.numbers is None or not self.numbers[1].any():
             return False
         whole = [{self.facts.name: self.numbers[0]}]
         return any(
