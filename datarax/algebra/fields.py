@@ -76,15 +76,16 @@ def field(
     return Field(default, kw_only, init, means=means)
 
 
-_STATE = Field(init=False)  # compared by identity
+_STATE, OPTIONAL_STATE = Field(init=False), Field(init=False)  # compared by identity
 
 
-def state(*, init: Literal[False] = False) -> Any:
+def state(*, init: Literal[False] = False, optional: bool = False) -> Any:
     """Declares an attribute that holds state, so that its annotation does not make it a field.
 
-    `__post_init__` sets the attribute; of a `LeafState`, `empty` does.
+    `__post_init__` sets the attribute; of a `LeafState`, `empty` does. One that is `optional` may
+    be left out: then the instance has no such child, and the attribute is None.
     """
-    return _STATE
+    return OPTIONAL_STATE if optional else _STATE
 
 
 def collect_fields(
@@ -105,6 +106,8 @@ def collect_fields(
             continue
         if value is _STATE:
             delattr(cls, name)  # a marker, not a default
+            continue
+        if value is OPTIONAL_STATE:  # the class of states replaces it
             continue
         if not isinstance(value, Field):
             value = Field(value)

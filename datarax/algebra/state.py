@@ -23,6 +23,7 @@ from datarax._xp import fetched, is_near, is_traced, on_host
 from datarax.algebra.device_merge import sync_states
 from datarax.algebra.docstrings import ExplainedArguments
 from datarax.algebra.fields import (
+    OPTIONAL_STATE,
     REQUIRED,
     Config,
     Field,
@@ -170,6 +171,8 @@ class State(Saveable, Splittable, metaclass=_StateType):
         for name, value in list(vars(cls).items()):
             if isinstance(value, State):
                 setattr(cls, name, _Template(name, value))
+            elif value is OPTIONAL_STATE:
+                setattr(cls, name, _Optional(name))
         cls._templates = {
             name: value.template
             for base in reversed(cls.__mro__)
@@ -572,6 +575,18 @@ class _Template:
         # An instance that has made its children has the child as an attribute, and so never calls
         # this.
         return self.template if owner is None else owner.__getattr__(self.name)  # type: ignore
+
+
+class _Optional:
+    """A state that an instance may lack: None, unless it has a child of that name."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, owner: State | None, _: type | None = None) -> State | None:
+        if owner is None or self.name not in owner._children:
+            return None
+        return owner.__getattr__(self.name)  # type: ignore
 
 
 def _made_anew(template: State) -> State:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import OnInvalid, PyTree
-from datarax._xp import is_traced, read_on_host, when_known, xp
+from datarax._xp import is_traced, read_on_host, when_known
 from datarax.algebra.fields import Config, field
 from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.memo import given_number, one_reading
@@ -48,8 +48,8 @@ from datarax.metric.reading import (
     unusable,
 )
 from datarax.metric.rows import adds_by_row, unusable_rows, updated_at
+from datarax.metric.sampling import Ratio, Sampling
 from datarax.metric.updates import updating
-from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -362,20 +362,16 @@ class Metric(State):
     is_proportion: ClassVar[bool] = False
     """True if `as_ratio` gives a part of a whole, so that its value is between 0 and 1."""
 
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+    def as_ratio(self) -> Ratio | None:
         """The numerator and the denominator, if the value is a ratio of two sums over examples.
 
         They have the shape of the value. None for other metrics.
         """
         return None
 
-    def ratio_within(self) -> tuple[DoubleFloat, DoubleFloat] | None:
-        """The ratio that the value is a function of, such as the mean whose root it is; or None."""
-        return self.as_ratio()
-
-    def slope_of_ratio(self) -> jax.Array | float:
-        """The derivative of the value by the ratio in `ratio_within`."""
-        return 1.0
+    def sampling(self) -> Sampling:
+        """What is added up for the standard error of the value, and what follows from it."""
+        return Sampling(self)
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         if not self.weights_repeat:
@@ -384,57 +380,6 @@ class Metric(State):
                 f"observation, whatever its weight, so its data cannot lose weight with time"
             )
         return super().weighted_by(factor)
-
-    variance_method: ClassVar[Literal["delta", "delong", "woodruff"]] = "delta"
-    """The method of `sampling_variance`; "woodruff": there is `sampling_ends` in its place."""
-
-    def squared_weights(self) -> "Metric | None":
-        """The statistic of squared weights that `sampling_variance` needs, without data.
-
-        Its `update` takes the arguments of the metric. None if there is no `sampling_variance`.
-        """
-        return None
-
-    def sampling_variance(self, squares: PyTree) -> jax.Array:
-        """The variance of the value over data sets of this size.
-
-        Args:
-            squares: what `squared_weights` gave, updated with the same data.
-
-        Returns:
-            An array of the shape of the value: 0 where the data does not vary, so that it is not
-            known, and NaN where there are too few examples.
-        """
-        raise TypeError(f"{type(self).__name__} does not define sampling_variance()")
-
-    def paired_sample(self) -> "Metric | None":
-        """The sample of the rows of two models that `paired_variance` needs, without data.
-
-        Its `update` takes the arguments of the metric, `preds_b` of the second model, and `index`.
-        """
-        return None
-
-    def paired_size(self, sampled: PyTree) -> jax.Array:
-        """How many rows the difference of two metrics is a mean over, at least."""
-        raise TypeError(f"{type(self).__name__} does not define paired_size()")
-
-    def paired_variance(self, other: Self, sampled: PyTree) -> jax.Array:
-        """The variance of the value of `other` less that of this metric, of two models.
-
-        Args:
-            other: the same metric of the second model.
-            sampled: what `paired_sample` gave, updated with the same data.
-        """
-        raise TypeError(f"{type(self).__name__} does not define paired_variance()")
-
-    def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The ends of an interval about a value, within the `value_range`."""
-        least, greatest = self.value_range
-        return xp.maximum(value - margin, least), xp.minimum(value + margin, greatest)
-
-    def sampling_ends(self, z: float, squares: PyTree) -> tuple[jax.Array, jax.Array]:
-        """The ends of an interval of `z` standard errors; see `sampling_variance`."""
-        raise TypeError(f"{type(self).__name__} does not define sampling_ends()")
 
     def over(self, statistic: State) -> Self:
         """The metric over a finer statistic of another metric, if it can read its value from it.

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -9,14 +10,15 @@ import numpy as np
 
 from datarax._checks import as_float
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.distributed.collectives import replicated
 from datarax.metric.base import Metric
+from datarax.metric.sampling import Sampling, Spread
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.class_counts import ConfusionCounts
+from datarax.statistics.class_counts import ClassCounts, ConfusionCounts
 from datarax.statistics.weighted_total import WeightedTotal
 
 
@@ -27,20 +29,14 @@ class SummedSquares(NamedTuple):
     of_negatives: DoubleFloat
 
 
-class SquaredWeights(Metric):
-    """The squared weights of examples, in a statistic of counts by class.
+class SquaredCounts(Metric):
+    """The squared weights of rows of one example each, by target and prediction.
 
     The variance of a weighted sum of independent rows is a sum over squared weights, and the state
-    of the metric itself only has sums over weights. See `Metric.squared_weights`.
-
-    Args:
-        statistic: a `ClassCounts` or a `ConfusionCounts`, without data.
+    of the metric itself only has sums over weights. See `Sampling.squares`.
     """
 
     statistic: Any = state()
-
-    def __init__(self, statistic: Any):
-        self.statistic = statistic
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the batch folded in.
@@ -53,10 +49,29 @@ class SquaredWeights(Metric):
         Raises:
             MetricInputError: rows hold several examples, which may depend on each other.
         """
+        counts = self.statistic
         # Of several labels, the last axis is that of labels.
-        check_rows(target, "target", 2 if getattr(self.statistic, "num_labels", None) else 1)
-        squares = _squared(weights)
-        return self.replace(statistic=self.statistic.update(preds, target, weights=squares))
+        has_labels = isinstance(counts, ClassCounts) and counts.num_labels is not None
+        check_rows(target, "target", 2 if has_labels else 1)
+        return self.with_parts(self.plus_rows(preds, target, weights))
+
+    def plus_rows(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> dict[str, PyTree]:
+        """The states with the rows of a batch."""
+        raise TypeError(f"{type(self).__name__} does not define plus_rows()")
+
+
+class SquaredWeights(SquaredCounts):
+    """The squared weights of examples, in a statistic of counts by class.
+
+    Args:
+        statistic: a `ClassCounts` or a `ConfusionCounts`, without data.
+    """
+
+    def __init__(self, statistic: Any):
+        self.statistic = statistic
+
+    def plus_rows(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> dict[str, PyTree]:
+        return {"statistic": self.statistic.update(preds, target, weights=_squared(weights))}
 
     @property
     def of_positives(self) -> DoubleFloat:
@@ -89,7 +104,7 @@ class SquaredWeights(Metric):
         return stack([tn, fp, fn, tp], -1).reshape(2, 2)
 
 
-class SquaredPairs(Metric):
+class SquaredPairs(SquaredCounts):
     """The squared weights of rows of several labels, by the kinds of each two of their labels.
 
     The kind of a label is its target and its prediction: a true or false positive or negative.
@@ -98,7 +113,6 @@ class SquaredPairs(Metric):
         statistic: a `ClassCounts` of labels, without data.
     """
 
-    statistic: Any = state()
     pairs: MetricAccumulator = state()
     """Of each two kinds of labels, (4, L, 4, L), in the order of `ClassCounts`."""
 
@@ -107,18 +121,7 @@ class SquaredPairs(Metric):
         size = statistic.size
         self.pairs = MetricAccumulator(np.zeros((4, size, 4, size)))
 
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        """A new metric with the batch folded in.
-
-        Args:
-            preds: as of the metric that the squares are for.
-            target: as of that metric, with one example in each row.
-            weights: of the rows.
-
-        Raises:
-            MetricInputError: rows hold several examples, which may depend on each other.
-        """
-        check_rows(target, "target", 2)
+    def plus_rows(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> dict[str, PyTree]:
         size = self.statistic.size
         chosen, positive, w, *_ = self.statistic.above_threshold(
             preds, target, weights, num_labels=size
@@ -131,7 +134,7 @@ class SquaredPairs(Metric):
         rows = xp.where(kinds, w[:, None], 0).reshape(len(w), 4 * size)
         squares = xp.matmul(rows.T, rows, precision=lax.Precision.HIGHEST)
         added = DoubleFloat.of(squares.reshape(4, size, 4, size))
-        return self.with_parts({"pairs": self.pairs.plus(added)})
+        return {"pairs": self.pairs.plus(added)}
 
 
 class SquaredTotal(Metric):
@@ -161,6 +164,30 @@ class SquaredTotal(Metric):
     def observations(self, weight: DoubleFloat) -> jax.Array:
         """The number of observations that rows of this total weight count as."""
         return (weight * weight / self.statistic.weight.double).to_float()
+
+
+class QuantileSampling(Sampling):
+    """The standard error of a quantile of values in a `ValueHistogram`, which is that of Woodruff.
+
+    Args:
+        metric: what the quantile is of, with its data.
+        q: the part of the weight, or several.
+    """
+
+    method = "woodruff"
+
+    def __init__(self, metric: Metric, q: float | Sequence[float]):
+        super().__init__(metric)
+        self.q = q
+
+    def squares(self) -> SquaredTotal:
+        return SquaredTotal()
+
+    def spread(self, value: jax.Array, squares: SquaredTotal, z: float) -> Spread:
+        statistic, (least, greatest) = self.metric.statistic, self.metric.value_range
+        ends = statistic.ends_of_quantile(self.q, z, squares.observations(statistic.total))
+        lower, upper = xp.maximum(ends[0], least), xp.minimum(ends[1], greatest)
+        return Spread(lower, upper, (upper - lower) / (2 * z))
 
 
 def check_rows(x: ArrayLike, name: str, most_axes: int) -> None:

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Literal, Self
 
 import jax
 
 from datarax._checks import checked_confidence, choice
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, PyTree
-from datarax._update_context import in_update
-from datarax._xp import special, xp
+from datarax._typing import PyTree
 from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
@@ -19,34 +16,15 @@ from datarax.metric.arguments import taken_from, with_argument
 from datarax.metric.base import Metric
 from datarax.metric.reading import Reading, Undefined, is_wide
 from datarax.metric.rows import element, rows_of, updated_at
-from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
-from datarax.numerics.scaling import nan_where
 from datarax.statistics.row_sample import INDEX
 from datarax.wrappers.bootstrap import Resampled, as_floats
 from datarax.wrappers.clusters import CLUSTER, check_argument_is_free, checked_ids
-from datarax.wrappers.pairs import MODELS, Pairs
-from datarax.wrappers.ratios import (
-    OUT_OF_RANGE,
-    PairedRatios,
-    Verdict,
-    hold_float64,
-    is_out_of_range,
-    scaled_ratio,
-    terms_of_rows,
-    verdict_on,
-)
+from datarax.wrappers.paired import PairedRatios, Verdict, tested_sample, with_sampled
+from datarax.wrappers.pairs import Pairs
 from datarax.wrappers.wrapper import each_updated
 
 _REPLICAS, _SEED = 200, 0
-_EQUAL_ROWS = (
-    "the two models do not differ in any row, or in the sum of any cluster, so their difference "
-    "has no interval"
-)
-_EQUAL_AREAS = (
-    "the two models order all pairs of a positive and a negative with equal certainty (both alike, "
-    "or the classes are separated), so their difference has no interval"
-)
 
 
 class Compare(Pairs, Resampled):
@@ -150,9 +128,9 @@ class Compare(Pairs, Resampled):
     method: Literal["bootstrap", "formula"]
     clusters: int | None
     other_stack: Stack = state()
-    paired: PairedRatios = state()
+    paired: PairedRatios | None = state(optional=True)
     """For "formula" of a ratio: how far the difference varies."""
-    sampled: Metric = state()
+    sampled: PyTree = state(optional=True)
     """For "formula" of an area: the rows from which it follows."""
 
     def __init__(
@@ -191,7 +169,7 @@ class Compare(Pairs, Resampled):
             )
         self.replicas, self.seed = replicas, seed
         ratio = jax.eval_shape(lambda: metric.as_ratio())
-        sampled: PyTree = None if ratio is not None else metric.paired_sample()
+        sampled = None if ratio is not None else metric.sampling().paired_sample()
         if ratio is None and (sampled is None or self.clusters is not None):
             raise MetricInputError(
                 f'Compare: method="formula" needs a ratio of two sums, and {metric!r} is none. '
@@ -214,16 +192,12 @@ class Compare(Pairs, Resampled):
 
     @property
     def own(self) -> str | None:
-        if self.method == "bootstrap" or self._is_sampled:
+        if self.method == "bootstrap" or self.sampled is not None:
             return INDEX
         return None if self.clusters is None else CLUSTER
 
-    @property
-    def _is_sampled(self) -> bool:
-        return "sampled" in self.children()
-
     def check_twice(self, twice: Sequence[str], given: Mapping[str, PyTree]) -> None:
-        if self._is_sampled and any(name[:-2] != "preds" for name in twice):
+        if self.sampled is not None and any(name[:-2] != "preds" for name in twice):
             raise MetricInputError(
                 f"Compare({type(self.metric).__name__}).update got {', '.join(given)}; expected "
                 f'preds_a and preds_b, and all else once: method="formula" compares the scores of '
@@ -234,8 +208,12 @@ class Compare(Pairs, Resampled):
         own = self.own
         given, calls = (None, calls) if own is None else taken_from(calls, own)
         calls, states = self.updated_pairs(calls)
-        if self.method == "formula":
-            return self.with_parts(states | self._sums(calls, given))
+        if self.paired is not None:
+            paired = self.paired.updated(self.metric.emptied(), calls, given)
+            return self.with_parts(states | {"paired": paired})
+        if self.sampled is not None:
+            sampled = with_sampled(self.sampled, calls, given)
+            return self.with_parts(states | {"sampled": sampled})
         # One target for both models: the paired bootstrap draws the same rows.
         calls = calls if given is None else with_argument(calls, INDEX, given)
         calls, target, seen = self.resampled(calls)
@@ -245,40 +223,22 @@ class Compare(Pairs, Resampled):
         }
         return self.with_parts(states | stacks | {"seen": seen})
 
-    def _sums(self, calls: PyTree, given: ArrayLike | None) -> dict[str, PyTree]:
-        """The statistics of "formula", with `index` or the ids of clusters."""
-        if self._is_sampled:
-            with in_update(checks="none"):  # the metrics check the values
-                both = with_argument(calls["a"], "preds_b", calls["b"].by_name[1]["preds"])
-                both = both if given is None else with_argument(both, INDEX, given)
-                return {"sampled": self.sampled.apply(both)}
-        terms = self._terms(calls, self.metric.emptied())
-        if self.clusters is None:
-            return {"paired": self.paired.plus(terms, many_digits=hold_float64(calls))}
-        ids = checked_ids(0 if given is None else given, rows_of(calls))
-        one = Target(xp.zeros(ids.shape, xp.uint32), 1)
-        return {"paired": self.paired.plus_at(ids, terms, one)}
-
     def apply_at(self, calls: PyTree, target: Target) -> Self:
-        if self.clusters is None:
+        if self.paired is None or self.clusters is None:
             return updated_at(self, calls, target)
         given, calls = taken_from(calls, CLUSTER)
         ids = checked_ids(given, rows_of(calls))
         calls, states = self.updated_pairs_at(calls, target)
-        paired = self.paired.plus_at(ids, self._terms(calls, element(self.metric)), target)
+        paired = self.paired.updated_at(element(self.metric), calls, ids, target)
         return self.with_parts(states | {"paired": paired})
-
-    def _terms(self, calls: PyTree, empty: Metric) -> list[DoubleFloat]:
-        """The numerator and the denominator of each row, of the first model and of the second."""
-        rows = rows_of(calls)
-        with in_update(checks="none"):  # the metrics check the values
-            return [x for model in MODELS for x in terms_of_rows(empty, calls[model], rows)]
 
     def reading(self) -> Reading:
         a, b = self.metric.reading(), self.other.reading()
         if self.method == "formula":
-            found, undefined = self._tested(_difference(a.value, b.value))
-            reading = self.reading_with({"a": a.value, "b": b.value, **found}, a, b)
+            difference = _difference(a.value, b.value)
+            found, undefined = self._tested(difference)
+            value = {"a": a.value, "b": b.value, "difference": difference, **found._asdict()}
+            reading = self.reading_with(value, a, b)
             return replace(reading, undefined=reading.undefined | {"": undefined})
         # The interval is that of the differences, not the difference of two intervals.
         replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
@@ -290,40 +250,11 @@ class Compare(Pairs, Resampled):
         reading = self.reading_with(value, a, b)
         return replace(reading, undefined=reading.undefined | {"": (self.without_spread(spread),)})
 
-    def _tested(self, difference: jax.Array) -> tuple[dict[str, jax.Array], tuple[Undefined, ...]]:
-        """The difference with its interval and p-value; and why there is no interval."""
-        least, greatest = self.metric.value_range
-        widest = greatest - least
-        if self._is_sampled:
-            variance = self.metric.paired_variance(self.other, self.sampled)
-            size = self.metric.paired_size(self.sampled)
-            found = _tested_area(difference, variance, size, widest, self.confidence)
-            equal = (variance == 0) & ~xp.isnan(difference)
-            undefined = (Undefined(equal, _EQUAL_AREAS),)
-        else:
-            ratios = scaled_ratio(self.metric), scaled_ratio(self.other)
-            rows = self.paired.differences(*ratios)
-            found = verdict_on(difference, rows, widest, self.confidence)
-            out = is_out_of_range(difference, rows)
-            equal = (rows.n >= 2) & (rows.changed == 0) & xp.isnan(found.lower) & ~out
-            undefined = (Undefined(equal, _EQUAL_ROWS), Undefined(out, OUT_OF_RANGE))
-        return {"difference": difference} | found._asdict(), undefined
-
-
-def _tested_area(
-    difference: jax.Array, variance: jax.Array, size: jax.Array, widest: float, confidence: float
-) -> Verdict:
-    """Tests the difference of two areas: see `Compare`."""
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    # If the models are equal, the mean over `size` observations is 0: their squares are about 0.
-    null = variance + difference * difference / size
-    apart = xp.abs(difference) / xp.sqrt(xp.where(null > 0, null, 1))
-    half = z * xp.sqrt(variance / xp.maximum(1 - z * z / size, 0))
-    half = nan_where(variance == 0, half)
-    unknown = xp.isnan(difference) | xp.isnan(variance)
-    ends = xp.maximum(difference - half, -widest), xp.minimum(difference + half, widest)
-    p_value = special.erfc(apart / 2**0.5)
-    return Verdict(*(nan_where(unknown, x) for x in (*ends, p_value)))
+    def _tested(self, difference: jax.Array) -> tuple[Verdict, tuple[Undefined, ...]]:
+        """The interval and the p-value of the difference; and why there is no interval."""
+        if self.paired is not None:
+            return self.paired.tested(self.metric, self.other, difference, self.confidence)
+        return tested_sample(self.metric, self.other, self.sampled, difference, self.confidence)
 
 
 def _differences(a: PyTree, b: PyTree) -> PyTree:

@@ -19,11 +19,8 @@ from datarax.algebra.row_merge import Target
 from datarax.metric.arguments import taken_from
 from datarax.metric.base import Metric
 from datarax.metric.reading import Reading, Undefined
-from datarax.metric.rows import (
-    element,
-    rows_of,
-    updated_at,
-)
+from datarax.metric.rows import element, rows_of, updated_at
+from datarax.metric.sampling import Sampling, Spread
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
@@ -49,16 +46,6 @@ from datarax.wrappers.ratios import (
 from datarax.wrappers.wrapper import WithArgument, checked_metric, prefixed
 
 Method = Literal["auto", "delta", "wilson", "delong", "woodruff"]
-_CERTAIN = {
-    "delong": (
-        "all pairs of a positive and a negative are ordered alike (the classes are separated, or "
-        "all scores are equal), so there is no standard error"
-    ),
-    "delta": "the rows do not vary (all predictions are right, for example), or with weights too "
-    "little beside values far from zero (then subtract a number near all of them before the "
-    "update), so there is no standard error",
-}
-"""Why a variance is 0, by the method."""
 
 
 class Interval(WithArgument):
@@ -194,13 +181,14 @@ class Interval(WithArgument):
     confidence: float
     method: Method
     clusters: int | None
-    moments: TwoMoments = state()
+    # One of the three, by what the value is and whether rows belong together.
+    moments: PyTree = state(optional=True)
     """Without clusters: the moments of the parts of each row in the numerator and in the
     denominator."""
-    sums: ClusterSums = state()
+    sums: PyTree = state(optional=True)
     """With clusters: the sums of these parts, by cluster."""
-    squares: Metric = state()
-    """Of a metric that is no ratio: the squared weights that its variance needs."""
+    squares: PyTree = state(optional=True)
+    """Of a metric that is no ratio: what its `Sampling` needs for the variance."""
 
     def __init__(
         self,
@@ -213,8 +201,9 @@ class Interval(WithArgument):
         self.metric = checked_metric(metric, "Interval")
         self.confidence = checked_confidence(confidence, "Interval")
         choice(method, get_args(Method), "method")
-        ratio = jax.eval_shape(lambda: metric.ratio_within())
-        squares: PyTree = None if ratio is not None else metric.squared_weights()
+        sampling = metric.sampling()
+        ratio = jax.eval_shape(lambda: sampling.ratio())
+        squares = None if ratio is not None else sampling.squares()
         if ratio is None and (squares is None or clusters is not None):
             raise MetricInputError(
                 f"Interval: there is no formula for {metric!r}"
@@ -233,7 +222,7 @@ class Interval(WithArgument):
                 f'"delta"'
             )
         usual = "wilson" if is_bounded else "delta"
-        usual = metric.variance_method if ratio is None else usual
+        usual = sampling.method if ratio is None else usual
         if method not in ("auto", usual) and not {method, usual} <= {"delta", "wilson"}:
             raise MetricInputError(
                 f"Interval: method={method!r}, and the interval of {type(metric).__name__} is that "
@@ -252,21 +241,16 @@ class Interval(WithArgument):
 
     @property
     def own(self) -> str | None:
-        if self.clusters is None:
-            return INDEX if self._is_sampled else None
-        return CLUSTER
+        if self.clusters is not None:
+            return CLUSTER
+        # The variance comes from a sample of the rows if the squares take their ids.
+        routes = () if self.squares is None else self.squares.routes()
+        return INDEX if any(route.argument == INDEX for route in routes) else None
 
     @property
     def needs_own(self) -> bool:  # type: ignore[override]
         """True if the argument is required: `cluster` is, and `index` is not."""
         return self.clusters is not None
-
-    @property
-    def _is_sampled(self) -> bool:
-        """True if the variance comes from a sample of the rows."""
-        return "squares" in self.children() and any(
-            route.argument == INDEX for route in self.squares.routes()
-        )
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         if self.clusters is None:
@@ -275,12 +259,12 @@ class Interval(WithArgument):
         return super().calls(args, {**kwargs, CLUSTER: ids})
 
     def _apply(self, calls: PyTree) -> Self:
-        if self.clusters is not None:
+        if self.sums is not None:
             ids, terms, calls = self._of_clusters(calls, self.metric.emptied())
             metric, sums = self.metric.apply(calls), self.sums.plus(ids, terms)
             return self.with_parts({"metric": metric, "sums": sums})
         metric = self.metric.apply(taken_from(calls, INDEX)[1])
-        if not self._holds_moments:
+        if self.squares is not None:
             with in_update(checks="none"):  # the metric checks the values
                 squares = self.squares.apply(calls)
             return self.with_parts({"metric": metric, "squares": squares})
@@ -292,20 +276,16 @@ class Interval(WithArgument):
         return self.with_parts({"metric": metric, "moments": moments})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
-        if self._holds_moments:
-            return updated_at(self, calls, target)
-        if self.clusters is None:
+        if self.squares is not None:
             with in_update(checks="none"):
                 squares = self.squares.apply_at(calls, target)
             metric = self.metric.apply_at(taken_from(calls, INDEX)[1], target)
             return self.with_parts({"metric": metric, "squares": squares})
+        if self.sums is None:
+            return updated_at(self, calls, target)
         ids, terms, calls = self._of_clusters(calls, element(self.metric))
         metric, sums = self.metric.apply_at(calls, target), self.sums.plus_at(ids, terms, target)
         return self.with_parts({"metric": metric, "sums": sums})
-
-    @property
-    def _holds_moments(self) -> bool:
-        return "moments" in self.children()
 
     def _of_clusters(self, calls: PyTree, empty: Metric) -> tuple[jax.Array, DoubleFloat, PyTree]:
         """The ids of rows, their terms (2, *shape, rows), and the calls without the ids."""
@@ -316,41 +296,42 @@ class Interval(WithArgument):
         return checked_ids(given, rows), terms.map(lambda x: xp.moveaxis(x, 1, -1)), calls
 
     def reading(self) -> Reading:
-        whole = self.metric.reading()
+        whole, sampling = self.metric.reading(), self.metric.sampling()
         # Half of what is outside the interval is above it, so z is the quantile at (1 + c) / 2.
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
         value = xp.asarray(whole.value)
-        undefined, n, size = whole.undefined.get("", ()), value, value
-        if self._holds_moments:
-            error, n, size = self._of_moments()
-        elif self.clusters is not None:
-            error, n = self._of_sums()
+        if self.squares is None:
+            found = self._of_ratio(sampling, value, z)
+        else:
+            found = sampling.spread(value, self.squares, z)
+        none = xp.isnan(value)
+        ends = {"lower": found.lower, "upper": found.upper, "std_error": found.error}
+        return replace(
+            whole,
+            value={"value": whole.value} | {name: nan_where(none, x) for name, x in ends.items()},
+            bounds=prefixed([("value", whole.bounds)]),
+            undefined={"": (*found.unknown, *whole.undefined.get("", ()))},
+        )
+
+    def _of_ratio(self, sampling: Sampling, value: jax.Array, z: float) -> Spread:
+        """The interval of `z` standard errors of a ratio of sums, or a function of one."""
+        a, b = scaled_ratio(self.metric)
+        ratio = a / b
+        if self.sums is None:
+            error, n, size = self._of_moments(ratio, b)
+        else:
+            error, n = self._of_sums(ratio, b)
             size = n
-        elif self.method == "woodruff":
-            lower, upper = self.metric.sampling_ends(z, self.squares)
-            least, greatest = self.metric.value_range
-            lower, upper = xp.maximum(lower, least), xp.minimum(upper, greatest)
-            return self._with_ends(whole, lower, upper, (upper - lower) / (2 * z))
-        else:
-            variance = self.metric.sampling_variance(self.squares)
-            error = nan_where(variance == 0, xp.sqrt(variance))
-            undefined = (Undefined(variance == 0, _CERTAIN[self.method]), *undefined)
         if self.method == "wilson":
-            error = error * self.metric.slope_of_ratio()
-            lower, upper = self._wilson_ends(value, error, n, size, z)
-        else:
-            if self._holds_moments or self.clusters is not None:
-                numerator, denominator = scaled_ratio(self.metric)
-                ratio = (numerator / denominator).to_float()
-                # Equal rows leave a rounding error, and say nothing of others.
-                equal = (n >= 2) & (error <= xp.abs(ratio) * 2.0**-44)
-                out = (n >= 2) & xp.isnan(error) & ~xp.isnan(ratio)
-                error = nan_where(equal, error)
-                reasons = (equal, _CERTAIN["delta"]), (out, OUT_OF_RANGE)
-                undefined = (*(Undefined(*each) for each in reasons), *undefined)
-            error = error * self.metric.slope_of_ratio()
-            lower, upper = self.metric.ends(value, z * error)
-        return replace(self._with_ends(whole, lower, upper, error), undefined={"": undefined})
+            error = error * sampling.slope()
+            return Spread(*self._wilson_ends(value, error, n, size, z), error)
+        r = ratio.to_float()
+        # Equal rows leave a rounding error, and say nothing of others.
+        equal = (n >= 2) & (error <= xp.abs(r) * 2.0**-44)
+        out = (n >= 2) & xp.isnan(error) & ~xp.isnan(r)
+        error = nan_where(equal, error) * sampling.slope()
+        reasons = Undefined(equal, sampling.constant), Undefined(out, OUT_OF_RANGE)
+        return Spread(*sampling.ends(value, z * error), error, reasons)
 
     def _wilson_ends(
         self, value: jax.Array, error: jax.Array, n: jax.Array, size: jax.Array, z: float
@@ -361,7 +342,7 @@ class Interval(WithArgument):
             least, greatest = 0.0, 1.0
         width = greatest - least
         p = xp.clip((value - least) / width, 0, 1)
-        if not (self.metric.is_proportion and self._holds_moments):
+        if not (self.metric.is_proportion and self.sums is None):
             # As many independent observations of 0 and 1 have this standard error. Few rows that
             # happen to be alike say little: to both variances a quarter of one row is added.
             count = xp.maximum(n, 2)
@@ -371,19 +352,11 @@ class Interval(WithArgument):
         lower, upper = _wilson(p, size, z)
         return least + width * lower, least + width * upper
 
-    def _with_ends(
-        self, whole: Reading, lower: jax.Array, upper: jax.Array, error: jax.Array
-    ) -> Reading:
-        """The reading of the metric with its interval, NaN where the value is."""
-        none = xp.isnan(xp.asarray(whole.value))
-        ends = {"lower": lower, "upper": upper, "std_error": error}
-        value = {"value": whole.value} | {name: nan_where(none, x) for name, x in ends.items()}
-        return replace(whole, value=value, bounds=prefixed([("value", whole.bounds)]))
-
-    def _of_moments(self) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The standard error, the number of rows, and how many of equal weight they count as."""
-        a, b = scaled_ratio(self.metric)
-        r = a / b
+    def _of_moments(
+        self, r: ScaledDouble, b: ScaledDouble
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Of a ratio r and its denominator b: the standard error, the number of rows, and how many
+        of equal weight they count as."""
         # sum (a - r b)**2 = sum a**2 + r**2 sum b**2 - 2 r sum a b, here of centred moments: at the
         # ratio of the sums, the mean of a - r b is 0. All are in units of a power of two.
         count, means, (squares,) = self.moments.scaled()
@@ -402,12 +375,11 @@ class Interval(WithArgument):
         size = (b * b / (squares[1] + count[0] * (mean * mean))).to_float()
         return error, n, size
 
-    def _of_sums(self) -> tuple[jax.Array, jax.Array]:
+    def _of_sums(self, r: ScaledDouble, b: ScaledDouble) -> tuple[jax.Array, jax.Array]:
         """The same, where the clusters are the observations."""
-        a, b = scaled_ratio(self.metric)
-        r = (a / b).to_double()
-        left = sum_of_squares(self.sums.residuals(-r))
-        seen = xp.sum(self.sums.occupied, 0, dtype=xp.int32).astype(r.dtype)
+        factor = r.to_double()
+        left = sum_of_squares(self.sums.residuals(-factor))
+        seen = xp.sum(self.sums.occupied, 0, dtype=xp.int32).astype(factor.dtype)
         return corrected((left / (b * b)).root(), seen), nan_where(seen < 2, seen)
 
 

@@ -18,6 +18,7 @@ from datarax import (
     MetricTypeError,
     Sliced,
 )
+from datarax.algebra.fields import state
 from datarax.algebra.state_dicts import FORMAT
 from datarax.distributed.merge_ops import MetricReduceOp, identity
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
@@ -357,3 +358,41 @@ def test_a_new_metric_stays_new_however_many_others_are_made():
     assert stacked.is_untouched
     assert single.is_untouched
     Bootstrap(Sliced(Mean(), 2))
+
+
+class Halves(Metric):
+    """Of one value, or of two."""
+
+    two: bool = False
+    first: WeightedTotal = state()
+    second: WeightedTotal | None = state(optional=True)
+
+    def __post_init__(self):
+        self.first = WeightedTotal()
+        if self.two:
+            self.second = WeightedTotal()
+
+
+class Third(Halves):
+    """The same by inheritance."""
+
+
+@pytest.mark.parametrize("cls", [Halves, Third])
+def test_an_optional_state_is_none_where_there_is_none(cls):
+    assert cls.second is None
+    assert list(cls.fields) == ["two", "on_invalid", "outputs"]
+    for two, names in ((False, {"first"}), (True, {"first", "second"})):
+        metric = cls(two=two)
+        copies = (
+            metric,
+            jax.tree.map(np.asarray, metric),  # a flat state, without its children yet
+            pickle.loads(pickle.dumps(metric)),
+            metric.replace(on_invalid="raise"),
+            metric.load_state_dict(metric.state_dict()),
+            metric.merge(metric),
+        )
+        for each in copies:
+            assert (each.second is None) != two
+            assert each.children().keys() == names
+        assert metric.state_dict()["state"].keys() == names
+        assert metric.state_dict()["config"].keys() == {"two", "on_invalid", "outputs"}

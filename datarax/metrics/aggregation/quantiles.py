@@ -15,7 +15,7 @@ from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.base import bounds_of
 from datarax.metric.reading import Bounds
-from datarax.metric.squared_weights import SquaredTotal
+from datarax.metric.squared_weights import QuantileSampling
 from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.numerics.exact import whole_or_float
 from datarax.statistics.batches import rows_weight
@@ -121,14 +121,8 @@ class HistogramQuantile(ValueMetric):
         """
         return bounds_of(self)
 
-    variance_method = "woodruff"
-
-    def squared_weights(self) -> SquaredTotal:
-        return SquaredTotal()
-
-    def sampling_ends(self, z: float, squares: PyTree) -> tuple[jax.Array, jax.Array]:
-        n = squares.observations(self.statistic.total)
-        return self.statistic.ends_of_quantile(self.definition()[0], z, n)
+    def sampling(self) -> QuantileSampling:
+        return QuantileSampling(self, self.definition()[0])
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         q, method = self.definition()

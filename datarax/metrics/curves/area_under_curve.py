@@ -15,15 +15,8 @@ from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.base import bounds_of
 from datarax.metric.reading import Bounds, Undefined
-from datarax.metric.squared_weights import SquaredWeights
-from datarax.metrics.curves.area_variance import (
-    Influences,
-    SampledScores,
-    gains_of_rows,
-    pooled_gains_of_rows,
-    squared_weights_of,
-    variance_by_influence,
-)
+from datarax.metric.sampling import Sampling
+from datarax.metrics.curves.area_variance import AreaSampling, Influences
 from datarax.metrics.curves.score_metric import (
     MOST_UNORDERED,
     ScoreMetric,
@@ -144,8 +137,12 @@ class AreaMetric(ScoreMetric):
         """The lower bound, the estimate and the upper bound by class, of shape (3, size)."""
         raise TypeError(f"{type(self).__name__} does not define areas()")
 
+    def area_by_class(self) -> DoubleFloat:
+        """The estimate of each area, of shape (size,)."""
+        return self._areas()[1]
+
     def compute(self) -> PyTree:
-        return self._averaged(self._areas()[1])
+        return self._averaged(self.area_by_class())
 
     @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
@@ -188,94 +185,6 @@ class AreaMetric(ScoreMetric):
     def _areas(self) -> DoubleFloat:
         return self.areas(self.groups())
 
-    @property
-    def has_influences(self) -> bool:
-        """True if `influences` is defined, and with it the variance."""
-        return False
-
-    def influences(self) -> Influences:
-        """What the area of each class gains by an example of each group."""
-        raise TypeError(f"{type(self).__name__} does not define influences()")
-
-    def squared_weights(self) -> SquaredWeights | SampledScores | None:
-        if self.is_binary or self.average is None:
-            return squared_weights_of(self.statistic) if self.has_influences else None
-        # The areas of classes depend on each other, which only rows with all their scores show.
-        return self._sample(1)
-
-    def paired_sample(self) -> SampledScores | None:
-        return self._sample(2)
-
-    def _sample(self, models: int) -> SampledScores | None:
-        if not self.has_influences:
-            return None
-        sampled = SampledScores(self.statistic, models)
-        return sampled if sampled.sample.is_large_enough else None
-
-    def sampling_variance(self, squares: PyTree) -> jax.Array:
-        if isinstance(squares, SquaredWeights):
-            variance = variance_by_influence(self.groups(), self.influences(), squares)
-            return self.by_task(variance)
-        gains, beside = self._gains(squares, 0)
-        return _variance_of(squares, gains) + beside
-
-    def paired_variance(self, other: PyTree, sampled: PyTree) -> jax.Array:
-        (a, beside_a), (b, beside_b) = self._gains(sampled, 0), other._gains(sampled, 1)
-        variance = _variance_of(sampled, b - a) + beside_a + beside_b
-        return self.by_task(variance) if variance.ndim else variance
-
-    def paired_size(self, sampled: PyTree) -> jax.Array:
-        """The harmonic mean of the numbers of positives and negatives; the least of all classes."""
-        rows = sampled.sample.sampled()
-        w = rows.weights[None] * xp.ones_like(rows.scores[0])
-        w = xp.where(xp.isnan(rows.scores[0]), xp.zeros((), w.dtype), w)
-        positive = rows.positive
-        if self.is_pooled:
-            w = xp.max(w, 0, keepdims=True)
-            positive = xp.any(positive, 0, keepdims=True)
-
-        def number(mask: jax.Array) -> jax.Array:
-            """Weighted rows count as (sum w)**2 / sum w**2."""
-            kept = xp.where(mask, w, 0)
-            total = xp.sum(kept * rows.stands_for[None], -1)
-            squares = xp.sum(kept * kept * rows.stands_for[None], -1)
-            return total * total / xp.where(squares > 0, squares, 1)
-
-        ours, others = number(positive), number(~positive)
-        if self.is_pooled:
-            return ours[0]
-        size = 2 * ours * others / xp.maximum(ours + others, 1)
-        if self.is_binary or self.average is None:
-            return self.by_task(size)
-        return xp.min(xp.where(size > 0, size, xp.inf))
-
-    def _gains(self, sampled: SampledScores, model: int) -> tuple[jax.Array, jax.Array]:
-        """What each sampled row adds to the value, with a last axis of rows; and the variance of
-        the value that they do not show."""
-        rows, groups = sampled.sample.sampled(), self.statistic.stored_groups()
-        given = groups, self.influences(), sampled.of_model(model), rows, model
-        if self.is_pooled:
-            gains = pooled_gains_of_rows(*given, self.statistic.ignored_class)
-            return gains, xp.zeros((), gains.dtype)
-        gains, beside = gains_of_rows(*given)
-        if self.is_binary or self.average is None:
-            return gains, beside
-        area, positives = self._areas()[1].to_float(), groups.total_positives.to_float()[:, 0]
-        is_used = ~xp.isnan(area)
-        share = xp.ones_like(area) if self.average == "macro" else positives
-        share = xp.where(is_used, share, 0)
-        total = xp.sum(share)
-        share = share / total
-        gains = xp.sum(xp.where(is_used[:, None], share[:, None] * gains, 0), 0)
-        if self.average == "weighted":
-            # A positive also gives weight to the area of its class.
-            excess = xp.where(is_used, area - xp.sum(xp.where(is_used, share * area, 0)), 0)
-            weight = rows.weights * groups.scale / total
-            counted = rows.positive & ~xp.isnan(rows.scores[model])
-            added = xp.where(counted, weight[None] * excess[:, None], 0)
-            gains = gains + xp.sum(added, 0)
-        return gains, xp.sum(xp.where(is_used, share * share * beside, 0))
-
     def _averaged(self, area: DoubleFloat) -> jax.Array:
         # A rounding error must not put a perfect value above 1.
         value = xp.clip(area.to_float(), *self.value_range)
@@ -313,26 +222,69 @@ def _total_pairs(groups: Groups) -> DoubleFloat:
     return (groups.total_positives * groups.total_negatives).reshape(1, -1)
 
 
-def _variance_of(sampled: SampledScores, gains: jax.Array) -> jax.Array:
-    """The sum over all rows of the squares of what they add, from that over the sample."""
-    stands_for = sampled.sample.sampled().stands_for
-    return xp.sum(gains * gains * xp.broadcast_to(stands_for, gains.shape), -1)
+class DelongSampling(AreaSampling):
+    """The standard error of `AUROC`, which is that of DeLong."""
+
+    method = "delong"
+    constant = (
+        "all pairs of a positive and a negative are ordered alike (the classes are separated, or "
+        "all scores are equal), so there is no standard error"
+    )
+
+    def influences(self) -> Influences:
+        """What each example adds.
+
+        With V(x) the share of the negatives below a positive, and of the positives above a
+        negative, where ties count half, the variance is `var(V of positives) / m +
+        var(V of negatives) / n`, of m positives and n negatives. E. R. DeLong et al. (1988),
+        https://doi.org/10.2307/2531595.
+        """
+        groups = self.metric.groups()
+        p, n = groups.positives, groups.negatives
+        all_p, all_n = groups.total_positives, groups.total_negatives
+        below = all_n - groups.negatives_above - n
+        area = _ordered_pairs(groups)[1].reshape(-1, 1) / (all_p * all_n)
+        of_positives = (below + n * 0.5) / all_n - area
+        of_negatives = (groups.positives_above + p * 0.5) / all_p - area
+        return Influences(of_positives, of_negatives)
 
 
-def _delong_influences(groups: Groups) -> Influences:
-    """Those of the area under the ROC curve, from which the variance is that of DeLong.
+class GiniSampling(DelongSampling):
+    """The standard error of `Gini`, which is twice that of `AUROC`."""
 
-    With V(x) the share of the negatives below a positive, and of the positives above a negative,
-    where ties count half, it is `var(V of positives) / m + var(V of negatives) / n`, of m positives
-    and n negatives. E. R. DeLong et al. (1988), https://doi.org/10.2307/2531595.
-    """
-    p, n = groups.positives, groups.negatives
-    all_p, all_n = groups.total_positives, groups.total_negatives
-    below = all_n - groups.negatives_above - n
-    area = _ordered_pairs(groups)[1].reshape(-1, 1) / (all_p * all_n)
-    of_positives = (below + n * 0.5) / all_n - area
-    of_negatives = (groups.positives_above + p * 0.5) / all_p - area
-    return Influences(of_positives, of_negatives)
+    def influences(self) -> Influences:
+        return super().influences() * 2
+
+
+class PrecisionSampling(AreaSampling):
+    """The standard error of `AveragePrecision`."""
+
+    def influences(self) -> Influences:
+        """What each example adds.
+
+        With T and F the positives and negatives that score at least as high as a positive i, its
+        precision is T / (T + F). Another positive j adds its own precision, and raises that of each
+        positive i that does not score higher by F / (T + F)**2; a negative lowers it by
+        T / (T + F)**2.
+        """
+        groups = self.metric.groups()
+        p, all_p, all_n = groups.positives, groups.total_positives, groups.total_negatives
+        found, false = groups.true_positives, groups.false_positives
+        all_found = found + false
+        safe = where(all_found.high > 0, all_found, DoubleFloat.of(1, all_found.dtype))
+        precision = found / safe
+
+        def up_to(terms: DoubleFloat) -> DoubleFloat:
+            """The sum over this group and all lower ones."""
+            total = terms.sum((-1,)).reshape(-1, 1)
+            return total - sums_above(terms)
+
+        area = self.metric.area_by_class().reshape(-1, 1)
+        of_positives = precision + up_to(p * false / safe / safe) - area
+        of_negatives = up_to(p * found / safe / safe) * -1
+        # Per share of the weight of the negatives.
+        of_negatives = of_negatives * all_n / all_p
+        return Influences(of_positives, of_negatives)
 
 
 class AUROC(AreaMetric):
@@ -428,14 +380,9 @@ class AUROC(AreaMetric):
         chance = max_fpr * max_fpr / 2
         return ((area - chance) / (max_fpr - chance) + 1) * 0.5
 
-    variance_method = "delong"
-
-    @property
-    def has_influences(self) -> bool:
-        return self.max_fpr in (None, 1) and not isinstance(self.statistic, ScoreTable)
-
-    def influences(self) -> Influences:
-        return _delong_influences(self.groups())
+    def sampling(self) -> Sampling:
+        has_formula = self.max_fpr in (None, 1) and not isinstance(self.statistic, ScoreTable)
+        return DelongSampling(self) if has_formula else super().sampling()
 
 
 class Gini(AreaMetric):
@@ -460,14 +407,8 @@ class Gini(AreaMetric):
         # One quotient, which is rounded once: near 0, `2 * auroc - 1` would lose digits.
         return (_ordered_pairs(groups) * 2 - pairs) / pairs
 
-    variance_method = "delong"
-
-    @property
-    def has_influences(self) -> bool:
-        return True
-
-    def influences(self) -> Influences:
-        return _delong_influences(self.groups()) * 2
+    def sampling(self) -> Sampling:
+        return GiniSampling(self)
 
 
 class AveragePrecision(AreaMetric):
@@ -489,36 +430,8 @@ class AveragePrecision(AreaMetric):
         0.8333
     """
 
-    @property
-    def has_influences(self) -> bool:
-        return True
-
-    def influences(self) -> Influences:
-        """What each example adds.
-
-        With T and F the positives and negatives that score at least as high as a positive i, its
-        precision is T / (T + F). Another positive j adds its own precision, and raises that of each
-        positive i that does not score higher by F / (T + F)**2; a negative lowers it by
-        T / (T + F)**2.
-        """
-        groups = self.groups()
-        p, all_p, all_n = groups.positives, groups.total_positives, groups.total_negatives
-        found, false = groups.true_positives, groups.false_positives
-        all_found = found + false
-        safe = where(all_found.high > 0, all_found, DoubleFloat.of(1, all_found.dtype))
-        precision = found / safe
-
-        def up_to(terms: DoubleFloat) -> DoubleFloat:
-            """The sum over this group and all lower ones."""
-            total = terms.sum((-1,)).reshape(-1, 1)
-            return total - sums_above(terms)
-
-        area = self._areas()[1].reshape(-1, 1)
-        of_positives = precision + up_to(p * false / safe / safe) - area
-        of_negatives = up_to(p * found / safe / safe) * -1
-        # Per share of the weight of the negatives.
-        of_negatives = of_negatives * all_n / all_p
-        return Influences(of_positives, of_negatives)
+    def sampling(self) -> Sampling:
+        return PrecisionSampling(self)
 
     def areas(self, groups: Groups) -> DoubleFloat:
         p, n = groups.positives.to_float(), groups.negatives.to_float()

@@ -1,15 +1,16 @@
 """The variance of areas under curves, from what each example adds to an area."""
 
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
 
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import vmap, xp
 from datarax.algebra.fields import state
 from datarax.metric.base import Metric
+from datarax.metric.sampling import Sampling
 from datarax.metric.squared_weights import SquaredWeights, SummedSquares
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
@@ -40,7 +41,7 @@ class SampledScores(Metric):
     """
 
     squares: SquaredWeights = state()
-    squares_b: SquaredWeights = state()
+    squares_b: Any = state(optional=True)
     """Those of the second model, which may leave out other rows."""
     sample: ScoreSample = state()
 
@@ -59,26 +60,16 @@ class SampledScores(Metric):
         weights: Weights = None,
         index: ArrayLike | None = None,
     ) -> Self:
-        """A new metric with the batch folded in.
-
-        Args:
-            preds: the scores, as of the metric.
-            target: as of the metric, with one example in each row.
-            preds_b: the scores of the second model.
-            weights: of the rows.
-            index: the global id of each row, integers (N,).
+        """A new metric with the batch folded in. The arguments are those of `ScoreSample.update`.
 
         Raises:
             MetricInputError: rows hold several examples, which may depend on each other.
         """
-        given = {"squares": preds, "squares_b": preds_b}
-        squares = {
-            name: self.children()[name].update(x, target, weights=weights)
-            for name, x in given.items()
-            if x is not None
-        }
+        states: dict[str, PyTree] = {"squares": self.squares.update(preds, target, weights=weights)}
+        if self.squares_b is not None:
+            states["squares_b"] = self.squares_b.update(preds_b, target, weights=weights)
         sample = self.sample.update(preds, target, preds_b=preds_b, weights=weights, index=index)
-        return self.with_parts({**squares, "sample": sample})
+        return self.with_parts({**states, "sample": sample})
 
     def of_model(self, model: int) -> SquaredWeights:
         """The squared weights of the first model, 0, or of the second."""
@@ -196,3 +187,102 @@ def _group_of(groups: Groups, scores: jax.Array) -> jax.Array:
     after = vmap(partial(xp.searchsorted, side="right"))(edges, scores)
     place = xp.clip(after.astype(xp.int32) - 1, 0, xp.maximum(count - 1, 0))
     return xp.take_along_axis(order, place, -1)
+
+
+class AreaSampling(Sampling):
+    """The standard error of areas under curves. A subclass defines `influences`."""
+
+    def influences(self) -> Influences:
+        """What the area of each class gains by an example of each group."""
+        raise TypeError(f"{type(self).__name__} does not define influences()")
+
+    @property
+    def _is_by_class(self) -> bool:
+        """True if the areas are not averaged."""
+        return self.metric.is_binary or self.metric.average is None
+
+    def squares(self) -> SquaredWeights | SampledScores | None:
+        if self._is_by_class:
+            return squared_weights_of(self.metric.statistic)
+        # The areas of classes depend on each other, which only rows with all their scores show.
+        return self._sample(1)
+
+    def paired_sample(self) -> SampledScores | None:
+        return self._sample(2)
+
+    def _sample(self, models: int) -> SampledScores | None:
+        sampled = SampledScores(self.metric.statistic, models)
+        return sampled if sampled.sample.is_large_enough else None
+
+    def variance(self, squares: PyTree) -> jax.Array:
+        if isinstance(squares, SquaredWeights):
+            variance = variance_by_influence(self.metric.groups(), self.influences(), squares)
+            return self.metric.by_task(variance)
+        gains, beside = self._gains(squares, 0)
+        return _variance_of(squares, gains) + beside
+
+    def paired_variance(self, other: Any, sampled: SampledScores) -> tuple[jax.Array, jax.Array]:
+        a, beside_a = self._gains(sampled, 0)
+        b, beside_b = other.sampling()._gains(sampled, 1)
+        variance = _variance_of(sampled, b - a) + beside_a + beside_b
+        variance = self.metric.by_task(variance) if variance.ndim else variance
+        return variance, self._paired_size(sampled)
+
+    def _paired_size(self, sampled: SampledScores) -> jax.Array:
+        """The harmonic mean of the numbers of positives and negatives; the least of all classes."""
+        rows = sampled.sample.sampled()
+        w = rows.weights[None] * xp.ones_like(rows.scores[0])
+        w = xp.where(xp.isnan(rows.scores[0]), xp.zeros((), w.dtype), w)
+        positive = rows.positive
+        if self.metric.is_pooled:
+            w = xp.max(w, 0, keepdims=True)
+            positive = xp.any(positive, 0, keepdims=True)
+
+        def number(mask: jax.Array) -> jax.Array:
+            """Weighted rows count as (sum w)**2 / sum w**2."""
+            kept = xp.where(mask, w, 0)
+            total = xp.sum(kept * rows.stands_for[None], -1)
+            squares = xp.sum(kept * kept * rows.stands_for[None], -1)
+            return total * total / xp.where(squares > 0, squares, 1)
+
+        ours, others = number(positive), number(~positive)
+        if self.metric.is_pooled:
+            return ours[0]
+        size = 2 * ours * others / xp.maximum(ours + others, 1)
+        if self._is_by_class:
+            return self.metric.by_task(size)
+        return xp.min(xp.where(size > 0, size, xp.inf))
+
+    def _gains(self, sampled: SampledScores, model: int) -> tuple[jax.Array, jax.Array]:
+        """What each sampled row adds to the value, with a last axis of rows; and the variance of
+        the value that they do not show."""
+        rows, groups = sampled.sample.sampled(), self.metric.statistic.stored_groups()
+        given = groups, self.influences(), sampled.of_model(model), rows, model
+        if self.metric.is_pooled:
+            gains = pooled_gains_of_rows(*given, self.metric.statistic.ignored_class)
+            return gains, xp.zeros((), gains.dtype)
+        gains, beside = gains_of_rows(*given)
+        if self._is_by_class:
+            return gains, beside
+        area = self.metric.area_by_class().to_float()
+        positives = groups.total_positives.to_float()[:, 0]
+        is_used = ~xp.isnan(area)
+        share = xp.ones_like(area) if self.metric.average == "macro" else positives
+        share = xp.where(is_used, share, 0)
+        total = xp.sum(share)
+        share = share / total
+        gains = xp.sum(xp.where(is_used[:, None], share[:, None] * gains, 0), 0)
+        if self.metric.average == "weighted":
+            # A positive also gives weight to the area of its class.
+            excess = xp.where(is_used, area - xp.sum(xp.where(is_used, share * area, 0)), 0)
+            weight = rows.weights * groups.scale / total
+            counted = rows.positive & ~xp.isnan(rows.scores[model])
+            added = xp.where(counted, weight[None] * excess[:, None], 0)
+            gains = gains + xp.sum(added, 0)
+        return gains, xp.sum(xp.where(is_used, share * share * beside, 0))
+
+
+def _variance_of(sampled: SampledScores, gains: jax.Array) -> jax.Array:
+    """The sum over all rows of the squares of what they add, from that over the sample."""
+    stands_for = sampled.sample.sampled().stands_for
+    return xp.sum(gains * gains * xp.broadcast_to(stands_for, gains.shape), -1)

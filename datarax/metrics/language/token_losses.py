@@ -11,6 +11,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metric.base import Metric
+from datarax.metric.sampling import Ratio, Sampling
 from datarax.metrics.language.token_accuracy import check_tokens
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import examples, kept_weight
@@ -138,11 +139,19 @@ class Perplexity(TokenLoss):
     def compute(self) -> PyTree:
         return xp.exp(self.statistic.mean)
 
-    def ratio_within(self) -> tuple[DoubleFloat, DoubleFloat]:
-        return self.statistic.total.double, self.statistic.weight.double
+    def sampling(self) -> "PerplexitySampling":
+        return PerplexitySampling(self)
 
-    def slope_of_ratio(self) -> jax.Array:
-        return xp.exp(self.statistic.mean)
+
+class PerplexitySampling(Sampling):
+    """The standard error of `Perplexity`, from that of the mean loss."""
+
+    def ratio(self) -> Ratio:
+        statistic = self.metric.statistic
+        return statistic.total.double, statistic.weight.double
+
+    def slope(self) -> jax.Array:
+        return xp.exp(self.metric.statistic.mean)
 
 
 class BitsPerByte(TokenLoss):

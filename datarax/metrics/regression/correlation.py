@@ -5,7 +5,7 @@ import jax
 from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metrics.regression.fourth_moments import FourthMoments
+from datarax.metrics.regression.fourth_moments import FourthMoments, MomentSampling
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
 from datarax.numerics.products import correlation_coefficient
 from datarax.numerics.scaling import nan_where
@@ -26,6 +26,48 @@ def fisher_ends(value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Arr
     return xp.where(inside, lower, outside), xp.where(inside, upper, outside)
 
 
+class CorrelationSampling(MomentSampling):
+    """The standard error of a correlation. Its interval is that of Fisher."""
+
+    def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return fisher_ends(value, margin)
+
+
+class PearsonSampling(CorrelationSampling):
+    """The standard error of `PearsonCorrCoef`."""
+
+    def variance(self, squares: FourthMoments) -> jax.Array:
+        seen = self.metric.statistic
+        p, t, co = seen.preds_squares, seen.target_squares, seen.co_moment
+        # The influence `z_p z_t - r (z_p**2 + z_t**2) / 2`, times the quotient of both deviations.
+        n = seen.count
+        one = n / p
+        influence = {(1, 1): one, (2, 0): co / p * one * -0.5, (0, 2): co / t * one * -0.5}
+        variance = squares.variance(influence, (seen.preds_mean, seen.target_mean), n)
+        return variance * (p / t).to_float()
+
+
+class ConcordanceSampling(CorrelationSampling):
+    """The standard error of `ConcordanceCorrCoef`."""
+
+    def variance(self, squares: FourthMoments) -> jax.Array:
+        seen = self.metric.statistic
+        n, means = seen.count, (seen.preds_mean, seen.target_mean)
+        d = seen.moments.difference_of_means
+        divisor = (seen.preds_squares + seen.target_squares) / n + d * d
+        value = seen.co_moment * 2 / n / divisor
+        of_squares = -(value / divisor)
+        influence = {
+            (1, 1): n / n / divisor * 2,
+            (2, 0): of_squares,
+            (0, 2): of_squares,
+            (1, 0): of_squares * d * 2,
+            (0, 1): of_squares * d * -2,
+            (0, 0): of_squares * d * d,
+        }
+        return squares.variance(influence, means, n)
+
+
 class CorrelationMetric(PerOutput):
     """A metric that is computed from `CrossMoments`; in a `Collection`, such metrics share one."""
 
@@ -35,12 +77,6 @@ class CorrelationMetric(PerOutput):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.statistic = CrossMoments(self.example_shape)
-
-    def squared_weights(self) -> FourthMoments | None:
-        return FourthMoments(shape=self.example_shape) if self.is_by_output else None
-
-    def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return fisher_ends(value, margin)
 
 
 class PearsonCorrCoef(CorrelationMetric):
@@ -67,15 +103,8 @@ class PearsonCorrCoef(CorrelationMetric):
             moments.target_squares.double.to_float(),
         )
 
-    def sampling_variance(self, squares: FourthMoments) -> jax.Array:
-        seen = self.statistic
-        p, t, co = seen.preds_squares, seen.target_squares, seen.co_moment
-        # The influence `z_p z_t - r (z_p**2 + z_t**2) / 2`, times the quotient of both deviations.
-        n = seen.count
-        one = n / p
-        influence = {(1, 1): one, (2, 0): co / p * one * -0.5, (0, 2): co / t * one * -0.5}
-        variance = squares.variance(influence, (seen.preds_mean, seen.target_mean), n)
-        return variance * (p / t).to_float()
+    def sampling(self) -> PearsonSampling:
+        return PearsonSampling(self)
 
 
 class ConcordanceCorrCoef(CorrelationMetric):
@@ -102,22 +131,8 @@ class ConcordanceCorrCoef(CorrelationMetric):
         between = moments.count * (difference * difference)
         return (moments.co_moment * 2 / (squares + between)).to_float()
 
-    def sampling_variance(self, squares: FourthMoments) -> jax.Array:
-        seen = self.statistic
-        n, means = seen.count, (seen.preds_mean, seen.target_mean)
-        d = seen.moments.difference_of_means
-        divisor = (seen.preds_squares + seen.target_squares) / n + d * d
-        value = seen.co_moment * 2 / n / divisor
-        of_squares = -(value / divisor)
-        influence = {
-            (1, 1): n / n / divisor * 2,
-            (2, 0): of_squares,
-            (0, 2): of_squares,
-            (1, 0): of_squares * d * 2,
-            (0, 1): of_squares * d * -2,
-            (0, 0): of_squares * d * d,
-        }
-        return squares.variance(influence, means, n)
+    def sampling(self) -> ConcordanceSampling:
+        return ConcordanceSampling(self)
 
 
 class CosineSimilarity(RegressionMetric):

@@ -12,7 +12,7 @@ from datarax.algebra.fields import state
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.base import bounds_of
 from datarax.metric.reading import Bounds
-from datarax.metric.squared_weights import SquaredTotal
+from datarax.metric.squared_weights import QuantileSampling
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Kept
@@ -110,13 +110,8 @@ class MedianAbsoluteError(RegressionMetric):
         """
         return bounds_of(self)
 
-    variance_method = "woodruff"
-
-    def squared_weights(self) -> SquaredTotal:
-        return SquaredTotal()
-
-    def sampling_ends(self, z: float, squares: PyTree) -> tuple[jax.Array, jax.Array]:
-        return self.statistic.ends_of_quantile(0.5, z, squares.observations(self.statistic.total))
+    def sampling(self) -> QuantileSampling:
+        return QuantileSampling(self, 0.5)
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         lower, upper, rounded = self.statistic.bounds_of_quantile(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import product
-from typing import Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -13,6 +13,7 @@ from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import in_one_pass
 from datarax.metric.base import Metric
+from datarax.metric.sampling import Sampling
 from datarax.metric.squared_weights import check_rows
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import float_or_double
@@ -27,6 +28,18 @@ _FARTHEST = 2.0**36
 """The greatest quotient of the two variances of which the fourth moments keep digits."""
 _ROUNDING = 2.0**-44
 """A sum that is less than this part of its terms is what rounding has left of zero."""
+
+
+class MomentSampling(Sampling):
+    """The standard error of a smooth function of moments, by output: see `FourthMoments`."""
+
+    of_errors: ClassVar[bool] = False
+    """True if the first of the two variables is `preds - target`, False if it is `preds`."""
+
+    def squares(self) -> "FourthMoments | None":
+        if not self.metric.is_by_output:
+            return None
+        return FourthMoments(shape=self.metric.example_shape, of_errors=self.of_errors)
 
 
 class FourthMoments(Metric):

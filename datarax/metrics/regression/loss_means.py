@@ -8,8 +8,8 @@ import jax
 
 from datarax._checks import finite_number
 from datarax.algebra.fields import field, state
+from datarax.metric.sampling import Ratio, Sampling
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
-from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.loss_total import LossName, LossTotal
@@ -45,10 +45,24 @@ class LossMetric(PerOutput):
     def by_output(self) -> jax.Array:
         return self.statistic.mean
 
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+    def sums(self) -> Ratio | None:
+        """The total of the loss and its divisor, if outputs are not averaged."""
+        sums = self.statistic.total.double, self.statistic.scale.double
+        return sums if self.is_by_output else None
+
+    def as_ratio(self) -> Ratio | None:
         # A subclass with a formula of its own, such as a root, is no ratio of the two sums.
-        is_mean = type(self).by_output is LossMetric.by_output and self.is_by_output
-        return (self.statistic.total.double, self.statistic.scale.double) if is_mean else None
+        return self.sums() if type(self).by_output is LossMetric.by_output else None
+
+
+class RootSampling(Sampling):
+    """The standard error of the root of a mean loss."""
+
+    def ratio(self) -> Ratio | None:
+        return self.metric.sums()
+
+    def slope(self) -> jax.Array:
+        return 0.5 / self.metric.mean_loss.root()
 
 
 class MeanSquaredError(SquareOrRoot, LossMetric):
@@ -72,15 +86,11 @@ class MeanSquaredError(SquareOrRoot, LossMetric):
     def square_by_output(self) -> ScaledDouble:
         return self.mean_loss
 
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
-        return self.ratio_within() if self.squared else None
+    def as_ratio(self) -> Ratio | None:
+        return self.sums() if self.squared else None
 
-    def ratio_within(self) -> tuple[DoubleFloat, DoubleFloat] | None:
-        sums = self.statistic.total.double, self.statistic.scale.double
-        return sums if self.is_by_output else None
-
-    def slope_of_ratio(self) -> jax.Array | float:
-        return 1.0 if self.squared else 0.5 / self.mean_loss.root()
+    def sampling(self) -> Sampling:
+        return super().sampling() if self.squared else RootSampling(self)
 
 
 class RootMeanSquaredError(LossMetric):
@@ -100,12 +110,8 @@ class RootMeanSquaredError(LossMetric):
     short_name = "rmse"
     loss = "squared"
 
-    def ratio_within(self) -> tuple[DoubleFloat, DoubleFloat] | None:
-        sums = self.statistic.total.double, self.statistic.scale.double
-        return sums if self.is_by_output else None
-
-    def slope_of_ratio(self) -> jax.Array:
-        return 0.5 / self.mean_loss.root()
+    def sampling(self) -> Sampling:
+        return RootSampling(self)
 
     def by_output(self) -> jax.Array:
         return self.mean_loss.root()

@@ -18,6 +18,7 @@ from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.base import bounds_of
 from datarax.metric.reading import Bounds, Undefined
+from datarax.metric.sampling import Sampling
 from datarax.metric.squared_weights import SquaredTotal
 from datarax.metrics.regression.correlation import fisher_ends
 from datarax.metrics.regression.per_output import RegressionMetric
@@ -362,13 +363,6 @@ class RankCorrelation(RegressionMetric):
     def __post_init__(self) -> None:
         self.statistic = PairBuffer.from_fields(self)
 
-    def squared_weights(self) -> SquaredTotal | None:
-        # The variance follows from the rows that are kept; this checks that they are observations.
-        return SquaredTotal()
-
-    def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return fisher_ends(value, margin)
-
     def _loses_order(self) -> jax.Array:
         """True if several numbers are kept as one, as they are beyond the range of float32."""
         *both, _ = self.statistic.columns
@@ -445,32 +439,8 @@ class SpearmanCorrCoef(RankCorrelation):
     def compute(self) -> PyTree:
         return self._of_pairs() if self.bits is None else self._of_bins()[1]
 
-    def squared_weights(self) -> SquaredTotal | None:
-        return super().squared_weights() if self.bits is None else None
-
-    def sampling_variance(self, squares: SquaredTotal) -> jax.Array:
-        preds, target, w = self._columns()
-        total = xp.sum(w)
-        u, v = (mean_ranks(x, w) / total for x in (preds, target))
-        share = w / total
-
-        def above(x: jax.Array, values: jax.Array) -> jax.Array:
-            """The sum of values over the rows above each, where ties count half."""
-            below = mean_ranks(x, share * values)
-            return xp.sum(share * values) - below
-
-        # The value is a / sqrt(b c), of the central moments of both ranks. A row adds to each its
-        # own term, and raises the ranks of all rows above it.
-        moments = [xp.sum(share * product) for product in (u * v, u * u, v * v)]
-        b, c = moments[1] - 0.25, moments[2] - 0.25
-        of_a = u * v + above(preds, v) + above(target, u) - 3 * moments[0]
-        of_b = u * u + 2 * above(preds, u) - 3 * moments[1]
-        of_c = v * v + 2 * above(target, v) - 3 * moments[2]
-        influence = of_a / xp.sqrt(b * c) - self.value_and_bounds()[0] / 2 * (of_b / b + of_c / c)
-        # Where all rows have one order, only rounding is left.
-        rounding = 64 * float(xp.finfo(influence.dtype).eps)
-        none = xp.max(xp.where(share > 0, xp.abs(influence), 0)) < rounding
-        return _variance(share, xp.where(none, 0, influence))
+    def sampling(self) -> Sampling:
+        return SpearmanSampling(self) if self.bits is None else super().sampling()
 
     @computed_once
     def _of_bins(self) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -524,8 +494,55 @@ class KendallTau(RankCorrelation):
         # tau-b. All three sums count each pair twice, which cancels.
         return correlation_coefficient(*(each.to_float() for each in self._sums()[2]))
 
-    def sampling_variance(self, squares: SquaredTotal) -> jax.Array:
-        w, by_row, sums = self._sums()
+    def sampling(self) -> Sampling:
+        return KendallSampling(self)
+
+
+class RankSampling(Sampling):
+    """The standard error of a rank correlation. Its interval is that of Fisher."""
+
+    def squares(self) -> SquaredTotal:
+        # The variance follows from the rows that are kept; this checks that they are observations.
+        return SquaredTotal()
+
+    def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return fisher_ends(value, margin)
+
+
+class SpearmanSampling(RankSampling):
+    """The standard error of `SpearmanCorrCoef`."""
+
+    def variance(self, squares: SquaredTotal) -> jax.Array:
+        preds, target, w = self.metric._columns()
+        total = xp.sum(w)
+        u, v = (mean_ranks(x, w) / total for x in (preds, target))
+        share = w / total
+
+        def above(x: jax.Array, values: jax.Array) -> jax.Array:
+            """The sum of values over the rows above each, where ties count half."""
+            below = mean_ranks(x, share * values)
+            return xp.sum(share * values) - below
+
+        # The value is a / sqrt(b c), of the central moments of both ranks. A row adds to each its
+        # own term, and raises the ranks of all rows above it.
+        moments = [xp.sum(share * product) for product in (u * v, u * u, v * v)]
+        b, c = moments[1] - 0.25, moments[2] - 0.25
+        of_a = u * v + above(preds, v) + above(target, u) - 3 * moments[0]
+        of_b = u * u + 2 * above(preds, u) - 3 * moments[1]
+        of_c = v * v + 2 * above(target, v) - 3 * moments[2]
+        value = self.metric.value_and_bounds()[0]
+        influence = of_a / xp.sqrt(b * c) - value / 2 * (of_b / b + of_c / c)
+        # Where all rows have one order, only rounding is left.
+        rounding = 64 * float(xp.finfo(influence.dtype).eps)
+        none = xp.max(xp.where(share > 0, xp.abs(influence), 0)) < rounding
+        return _variance(share, xp.where(none, 0, influence))
+
+
+class KendallSampling(RankSampling):
+    """The standard error of `KendallTau`."""
+
+    def variance(self, squares: SquaredTotal) -> jax.Array:
+        w, by_row, sums = self.metric._sums()
         total = xp.sum(w)
         agreeing, *different = (x / total for x in by_row)
         s, x, y = (each.to_float() / total / total for each in sums)

@@ -10,7 +10,8 @@ from datarax._checks import positive_int
 from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metrics.regression.fourth_moments import FourthMoments
+from datarax.metric.sampling import Sampling
+from datarax.metrics.regression.fourth_moments import FourthMoments, MomentSampling
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, times_power_of_two
@@ -90,6 +91,46 @@ class RelativeSquaredError(SquareOrRoot, ResidualMetric):
         return self.statistic.squares / self.statistic.target_squares
 
 
+class ShareSampling(MomentSampling):
+    """The standard error of a share of the variance of the target."""
+
+    of_errors = True
+
+    def variance_of_share(
+        self, left: ScaledDouble, bias: ScaledDouble | None, squares: FourthMoments
+    ) -> jax.Array:
+        """The variance of `1 - left / squares`.
+
+        Args:
+            left: the argument of `ExplainedMetric.explained`.
+            bias: the mean error, if `left` also grows with its square.
+            squares: what `squares` gave, with the data.
+        """
+        seen = self.metric.statistic
+        n, target = seen.count, seen.target_squares
+        # The influence `left / squares * v**2 - (u + bias)**2`, over the variance of the target.
+        minus = n / target * -1
+        influence = {(2, 0): minus, (0, 2): n / target * (left / target)}
+        if bias is not None:
+            influence |= {(1, 0): minus * bias * 2, (0, 0): minus * bias * bias}
+        return squares.variance(influence, (seen.error_mean, seen.target_mean), n)
+
+
+class R2Sampling(ShareSampling):
+    """The standard error of `R2Score`."""
+
+    def variance(self, squares: FourthMoments) -> jax.Array:
+        seen = self.metric.statistic
+        return self.variance_of_share(seen.squares, seen.error_mean, squares)
+
+
+class ExplainedSampling(ShareSampling):
+    """The standard error of `ExplainedVariance`."""
+
+    def variance(self, squares: FourthMoments) -> jax.Array:
+        return self.variance_of_share(self.metric.statistic.error_squares, None, squares)
+
+
 class ExplainedMetric(ResidualMetric):
     """One minus the share of the variance of the target that the predictions do not explain."""
 
@@ -123,30 +164,6 @@ class ExplainedMetric(ResidualMetric):
             of_constant = nan_where(perfect, xp.full_like(value, -xp.inf))
         value = xp.where(squares.double.high > 0, value, of_constant)
         return nan_where(self.statistic.count.double.high == 0, value)
-
-    def squared_weights(self) -> FourthMoments | None:
-        if not self.is_by_output:
-            return None
-        return FourthMoments(shape=self.example_shape, of_errors=True)
-
-    def variance_of_share(
-        self, left: ScaledDouble, bias: ScaledDouble | None, squares: FourthMoments
-    ) -> jax.Array:
-        """The variance of `1 - left / squares`.
-
-        Args:
-            left: the argument of `explained`.
-            bias: the mean error, if `left` also grows with its square.
-            squares: what `squared_weights` gave.
-        """
-        seen = self.statistic
-        n, target = seen.count, seen.target_squares
-        # The influence `left / squares * v**2 - (u + bias)**2`, over the variance of the target.
-        minus = n / target * -1
-        influence = {(2, 0): minus, (0, 2): n / target * (left / target)}
-        if bias is not None:
-            influence |= {(1, 0): minus * bias * 2, (0, 0): minus * bias * bias}
-        return squares.variance(influence, (seen.error_mean, seen.target_mean), n)
 
     def output_weights(self, values: jax.Array) -> jax.Array:
         if self.multioutput != "variance_weighted":
@@ -196,12 +213,8 @@ class R2Score(ExplainedMetric):
         residuals = self.statistic
         return nan_where(residuals.examples.is_single, self.explained(residuals.squares))
 
-    def squared_weights(self) -> FourthMoments | None:
-        return None if self.adjusted else super().squared_weights()
-
-    def sampling_variance(self, squares: FourthMoments) -> jax.Array:
-        seen = self.statistic
-        return self.variance_of_share(seen.squares, seen.error_mean, squares)
+    def sampling(self) -> Sampling:
+        return super().sampling() if self.adjusted else R2Sampling(self)
 
     def compute(self) -> PyTree:
         value = super().compute()
@@ -234,5 +247,5 @@ class ExplainedVariance(ExplainedMetric):
     def by_output(self) -> jax.Array:
         return self.explained(self.statistic.error_squares)
 
-    def sampling_variance(self, squares: FourthMoments) -> jax.Array:
-        return self.variance_of_share(self.statistic.error_squares, None, squares)
+    def sampling(self) -> ExplainedSampling:
+        return ExplainedSampling(self)
