@@ -165,7 +165,7 @@ class ElementwiseState(LeafState, abstract=True):
         5
     """
 
-    def element(self) -> LeafState:
+    def empty_element(self) -> LeafState:
         """The empty state of one element, of the same configuration."""
         return type(self).from_fields(self, shape=()) if "shape" in self.fields else self.emptied()
 
@@ -173,7 +173,7 @@ class ElementwiseState(LeafState, abstract=True):
         return self
 
     def to_mesh(self) -> list[Travel]:
-        one = self.element()
+        one = self.empty_element()
 
         arrays = [
             xp.moveaxis(xp.reshape(x, (*xp.shape(e), -1)), -1, 0)

@@ -3,9 +3,10 @@
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import jax
+import numpy as np
 
 from datarax._typing import PyTree, Structure
 from datarax.algebra.lineage import last_flattened, note_flattened, note_unflattened
@@ -20,9 +21,26 @@ _Aux = tuple[tuple[str, ...], tuple[tuple[str, Hashable], ...], tuple[str, ...],
 attributes, which of these are NaN, and which are `Ungiven`."""
 
 
-def register_pytree(cls: type) -> None:
+class PytreeNode:
+    """The base of what a pytree is searched for: states, and terms of rows in their place."""
+
+    holds_arrays: ClassVar[bool] = False
+    """True if arrays are children; if not, an array as an attribute is an error."""
+    flat: ClassVar[bool] = False
+    """True if it is one node of a pytree, whose children are all its arrays. This is faster to
+    flatten than a node for each state. The states are made from the arrays when asked for."""
+
+
+class StateNode(PytreeNode):
+    """The base of `State`, by which a state is known where `State` is not."""
+
+    owns_mesh: ClassVar[bool] = False
+    """True if the metric has its own mesh of devices, and so syncs without an axis name."""
+
+
+def register_pytree(cls: type[PytreeNode]) -> None:
     """Registers a class of states as a pytree; `cls.flat` says in which of the two ways."""
-    flat = _is_flat(cls)
+    flat = cls.flat
     jax.tree_util.register_pytree_with_keys(
         cls,
         _flatten_flat_with_keys if flat else _flatten_with_keys,
@@ -150,13 +168,34 @@ def _closed(tree: PyTree, parts: PyTree) -> PyTree:
 
 
 def _ends(x: object) -> bool:
-    return _holds_arrays(x) or _is_flat(x)
+    return isinstance(x, PytreeNode) and (x.holds_arrays or x.flat)
 
 
 def _holds_arrays(x: object) -> bool:
-    return getattr(x, "holds_arrays", False)
+    return isinstance(x, PytreeNode) and x.holds_arrays
 
 
 def _is_flat(x: object) -> bool:
     """True if `x` is a state whose children are not nodes of the pytree."""
-    return getattr(x, "flat", False)
+    return isinstance(x, PytreeNode) and x.flat
+
+
+def is_node(x: object) -> bool:
+    """True if `x` is a state, or terms of rows in the place of one."""
+    return isinstance(x, PytreeNode)
+
+
+def is_state(x: object) -> bool:
+    """True if `x` is a state."""
+    return isinstance(x, StateNode)
+
+
+def states_in(tree: PyTree) -> list[PyTree]:
+    """The outermost states in a pytree."""
+    if isinstance(tree, StateNode):  # most are, or are arrays: the tree need not be flattened
+        return [tree]
+    if isinstance(tree, np.ndarray | np.generic | jax.Array):
+        return []
+    if type(tree) is tuple:
+        return [state for each in tree for state in states_in(each)]
+    return list(filter(is_state, jax.tree.leaves(tree, is_leaf=is_state)))

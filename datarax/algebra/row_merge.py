@@ -18,7 +18,7 @@ from jax.typing import DTypeLike
 from datarax._typing import PyTree
 from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.one_pass import sums_of_rows
-from datarax.algebra.pytrees import Leaf
+from datarax.algebra.pytrees import Leaf, PytreeNode
 from datarax.distributed.merge_ops import worst
 from datarax.numerics.double_float import DoubleFloat, concatenate, is_one
 from datarax.numerics.sums import split_for_sum
@@ -199,13 +199,14 @@ Merging = Generator[Packed, list[Any], Leaf]
 """Asks for what must be known of the terms, and returns the states. See `merge_rows`."""
 
 
-class RowTerms:
+class RowTerms(PytreeNode):
     """The terms of single rows, in an update that keeps the rows of a batch apart.
 
     Most are a leaf state with a last axis of rows, whose update sums nothing over them. Without any
     term, its arrays are of shape ().
     """
 
+    holds_arrays: ClassVar[bool] = True
     row_axis: ClassVar[int] = -1
     """The axis of rows of each array."""
 
@@ -267,7 +268,7 @@ def merge_rows(
 
 def _replies(target: Target, how: str, arrays: list[PyTree]) -> list[Any]:
     def reply(x: jax.Array) -> jax.Array:
-        return target.folded(how, _flat(x)).reshape(target.size, *x.shape[:-1])
+        return target.folded(how, _as_matrix(x)).reshape(target.size, *x.shape[:-1])
 
     def of_pairs(x: DoubleFloat) -> DoubleFloat:
         # A sum of floats would absorb small ones. Those of the upper parts are exact.
@@ -283,7 +284,7 @@ def _replies(target: Target, how: str, arrays: list[PyTree]) -> list[Any]:
     }
     if narrow:
         columns = [DoubleFloat.of(arrays[i], xp.float32) for i in narrow]
-        flat = [_flat(x) for x in columns]
+        flat = [_as_matrix(x) for x in columns]
         packed = concatenate(flat) if len(flat) > 1 else flat[0]
         whole = packed.apply(lambda x, target: target.folded(how, x), target)
         start = 0
@@ -296,7 +297,7 @@ def _replies(target: Target, how: str, arrays: list[PyTree]) -> list[Any]:
     return [replies[i] for i in range(len(arrays))]
 
 
-def _flat(x: Any) -> Any:
+def _as_matrix(x: Any) -> Any:
     """An array of shape (..., rows) as one of (K, rows)."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 

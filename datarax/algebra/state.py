@@ -9,14 +9,13 @@ import enum
 import inspect
 import math
 from collections.abc import Callable, Hashable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
-from datarax._checks import x64_enabled
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, is_traced, on_host
@@ -37,12 +36,15 @@ from datarax.algebra.fields import (
     state,
 )
 from datarax.algebra.held_arrays import requiring_arrays
+from datarax.algebra.leading_axes import find_leading_axes, refuse_leading_axes
 from datarax.algebra.lineage import note_reset, without_mark
 from datarax.algebra.pytrees import (
+    StateNode,
+    is_state,
     make_children,
     map_leaf_states,
     register_pytree,
-    without_children,
+    states_in,
 )
 from datarax.algebra.replication import axes_of, counted_once, folding
 from datarax.algebra.state_dicts import Parts, Saveable, check_configuration, register_with_flax
@@ -100,7 +102,7 @@ class _StateType(type):
         return [name for name in shown if _is_method(getattr(cls, name, None))]
 
 
-class State(Saveable, Splittable, metaclass=_StateType):
+class State(StateNode, Saveable, Splittable, metaclass=_StateType):
     """An immutable pytree with an identity and an associative `merge`.
 
     Annotated class attributes are fields: they declare the configuration, and are the keyword
@@ -131,15 +133,8 @@ class State(Saveable, Splittable, metaclass=_StateType):
     """The states that the class body and those of its bases define, by name."""
     hidden_names: ClassVar[frozenset[str]] = frozenset()
     """The names that `help` and the tab key leave out: they are not for users."""
-    holds_arrays: ClassVar[bool] = False
-    """True if arrays are children; if not, an array as an attribute is an error."""
     delegates: ClassVar[bool] = False
     """True if `update` only passes arguments on to other states, and each takes its own."""
-    owns_mesh: ClassVar[bool] = False
-    """True if the metric has its own mesh of devices, and so syncs without an axis name."""
-    flat: ClassVar[bool] = False
-    """True if it is one node of a pytree, whose children are all its arrays. This is faster to
-    flatten than a node for each state. The states are made from the arrays when asked for."""
 
     # The names of the children, sorted. And the static part of the pytree: these names, the names
     # and values of all other attributes, and which of them are NaN. It is None until the instance
@@ -165,7 +160,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
             inherited |= {
                 n: f for n, f in getattr(base, "fields", {}).items() if n not in inherited
             }
-        cls.fields = collect_fields(cls, inherited, _is_state, kw_only)
+        cls.fields = collect_fields(cls, inherited, is_state, kw_only)
         if "update" in vars(cls):
             cls.update = cls.wrapped_update(vars(cls)["update"])
         for name, value in list(vars(cls).items()):
@@ -304,13 +299,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
     def leading_axes(self) -> tuple[int, ...]:
         """The sizes of the axes that all arrays have before their own, as out of `vmap`; or ()."""
-        found: tuple[int, ...] = ()
-        # Mostly the first array has none, which is known without looking at all of them.
-        for axes in _axes_before(self):
-            if not axes or axes != (found or axes):
-                return ()
-            found = axes
-        return found
+        return find_leading_axes(self)
 
     # Methods that apply to every child. A `LeafState` overrides them.
 
@@ -337,14 +326,14 @@ class State(Saveable, Splittable, metaclass=_StateType):
         """
         data = self._children_of_data()
         return self.with_parts(
-            jax.tree.map(lambda x: x.weighted_by(factor), data, is_leaf=_is_state)
+            jax.tree.map(lambda x: x.weighted_by(factor), data, is_leaf=is_state)
         )
 
     @property
     def is_extreme(self) -> bool:
         """True if all that it holds of data are maxima and minima, so that repeated data changes
         nothing. What could not be used does not count."""
-        parts = jax.tree.leaves(self._children_of_data(), is_leaf=_is_state)
+        parts = jax.tree.leaves(self._children_of_data(), is_leaf=is_state)
         return bool(parts) and all(isinstance(x, State) and x.is_extreme for x in parts)
 
     def unusable(self) -> dict[str, PyTree]:
@@ -352,9 +341,9 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
         It leaves out what its children could not use: `walk` visits them, too.
         """
-        count: PyTree = self.invalid if "invalid" in self._children else None  # type: ignore
+        count = count_of_invalid(self)
         # The accumulator of a class that does not know the kind. An `InvalidCounts` is visited.
-        return {"": count.value} if getattr(count, "holds_arrays", False) else {}
+        return {"": count.value} if is_state(count) and count.holds_arrays else {}
 
     # Resetting, merging, syncing, saving.
 
@@ -463,7 +452,8 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
     def _children_of_data(self) -> Parts:
         """The children, without the counts of what could not be used."""
-        return {name: child for name, child in self.children().items() if name != "invalid"}
+        invalid = count_of_invalid(self)
+        return {name: child for name, child in self.children().items() if child is not invalid}
 
     @property
     def is_on_host(self) -> bool:
@@ -490,7 +480,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
         def apply(name: str) -> PyTree:
             parts = [getattr(each, name) for each in (self, *others)]
-            return jax.tree.map(function, *parts, is_leaf=_is_state)
+            return jax.tree.map(function, *parts, is_leaf=is_state)
 
         return self.with_parts({name: apply(name) for name in self._children})
 
@@ -502,10 +492,6 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
 
 S = TypeVar("S", bound=State)
-
-
-def _is_state(x: object) -> bool:
-    return isinstance(x, State)
 
 
 # How an instance is frozen. How it is flattened and unflattened is in `pytrees`.
@@ -602,47 +588,6 @@ def marked_untouched(empty: S) -> S:
     return empty
 
 
-def _axes_before(state: PyTree) -> Iterator[tuple[int, ...]]:
-    """For each array of a state, the sizes of the axes before those of the empty state."""
-    coming = [state]
-    while coming:
-        each = coming.pop()
-        if each.owns_mesh:  # it has an axis of devices, and knows it
-            yield ()
-        elif not each.holds_arrays:
-            coming.extend(reversed(State.states_within(each)))  # of a collection, its stacks
-        else:
-            for name, shapes in _own_shapes(type(each), vars(each)["_aux"], x64_enabled()):
-                # A number has fewer parts with x64.
-                for own, x in zip(shapes, jax.tree.leaves(getattr(each, name)), strict=False):
-                    shape = getattr(x, "shape", ())
-                    axes = shape[: len(shape) - len(own)]
-                    yield axes if shape[len(axes) :] == own else ()
-
-
-@lru_cache(maxsize=4096)
-def _own_shapes(cls: type, aux: PyTree, x64: bool) -> list[tuple[str, list[tuple[int, ...]]]]:
-    """The shapes of the arrays of an empty leaf state, by child; with x64 there are others."""
-    empty: PyTree = without_children(cls, aux)
-    return [(name, [x.shape for x in jax.tree.leaves(own)]) for name, own in empty.empty().items()]
-
-
-def refuse_leading_axes(state: State) -> None:
-    """Raises if a state is several, as out of `vmap` or `pmap`.
-
-    Raises:
-        MetricInputError: all arrays have a leading axis more; says how to take one, or merge.
-    """
-    if axes := state.leading_axes():
-        size = axes[0] if len(axes) == 1 else axes
-        raise MetricInputError(
-            f"{type(state).__name__}: its arrays have a leading axis of {size}, as out of vmap or "
-            f"pmap: take one with jax.tree.map(lambda x: x[0], metric), or merge those of the list "
-            f"that datarax.distributed.collect_from_devices(metric) gives, with "
-            f"functools.reduce(lambda a, b: a.merge(b), metrics)"
-        )
-
-
 @partial(jax.jit, static_argnums=2)
 def _combined_in_program(a: S, b: S, axes: int) -> S:
     """`a.combine(b)`; with leading axes, of each of the states with the one at its place."""
@@ -652,15 +597,9 @@ def _combined_in_program(a: S, b: S, axes: int) -> S:
     return combine(a, b)
 
 
-def states_in(tree: PyTree) -> list[State]:
-    """The outermost states in a pytree."""
-    if isinstance(tree, State):  # most are, or are arrays: the tree need not be flattened
-        return [tree]
-    if isinstance(tree, np.ndarray | np.generic | jax.Array):
-        return []
-    if type(tree) is tuple:
-        return [state for each in tree for state in states_in(each)]
-    return [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_state) if isinstance(leaf, State)]
+def count_of_invalid(state: State) -> PyTree:
+    """The child that counts what a state could not use; None if it has none of that name."""
+    return getattr(state, "invalid") if "invalid" in vars(state)["_children"] else None  # noqa: B009
 
 
 def walk(root: State) -> Iterator[State]:

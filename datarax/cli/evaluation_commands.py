@@ -50,7 +50,7 @@ from datarax.evaluation.outcome import (
     Outcome,
     comparison_files,
     files_of,
-    merged,
+    merge_folders,
     resumed,
     save_state,
     write_outcome,
@@ -224,7 +224,9 @@ def merge(args: argparse.Namespace) -> int:
         )
 
     def computed() -> tuple[Summary, dict[str, bytes]]:
-        outcome = merged(args.folders, duplicates=args.allow_duplicates, title=args.title or "")
+        outcome = merge_folders(
+            args.folders, duplicates=args.allow_duplicates, title=args.title or ""
+        )
         summary = summary_of(outcome, __version__)
         return summary, files_of(outcome, summary)
 

@@ -261,9 +261,7 @@ def reduce_min_collective(
     Args:
         metrics: a pytree, as in `reduce_mean_collective`.
         axis_name: a mesh axis, or a tuple of mesh axes.
-        where: whether this device counts: an array that broadcasts against the leading axes of
-            each metric, or a mapping from names of metrics to such arrays. Elements where it is
-            zero or false do not count.
+        where: whether this device counts, as in `reduce_max_collective`.
 
     Example:
         >>> import jax

@@ -304,7 +304,7 @@ def _feed(
 _CATALOGUE = frozenset(x for x in vars(datarax.metrics).values() if isinstance(x, type))
 
 
-def _is_known(route: Route) -> bool:
+def _is_in_catalogue(route: Route) -> bool:
     """True if the metric is one of the catalogue, or a subclass."""
     return not _CATALOGUE.isdisjoint(route.metric.__mro__)
 
@@ -313,11 +313,11 @@ def _takes_numbers(route: Route) -> bool:
     """True if it is known that the metric takes numbers."""
     if issubclass(route.metric, Sliced):
         return True
-    return _is_known(route) and not issubclass(route.metric, CountedText)
+    return _is_in_catalogue(route) and not issubclass(route.metric, CountedText)
 
 
 def _is_of_classes(route: Route) -> bool:
     """True if the integers that a metric takes are labels."""
     if issubclass(route.metric, Sliced):
         return True
-    return _is_known(route) and "num_classes" in route.metric.fields
+    return _is_in_catalogue(route) and "num_classes" in route.metric.fields

@@ -220,7 +220,7 @@ class FileFold:
             # looks.
             whole = now.metric
             if progress is not None or len(done) == total:
-                whole = merging.merged()
+                whole = merging.whole()
             now = replace(
                 now,
                 metric=whole,

@@ -166,7 +166,7 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
         ]
         nodes = list(map(hashable, description["nodes"]))
         merging = _merging(nodes, states, description)
-        metric: Any = merging.merged() if states else empty
+        metric: Any = merging.whole() if states else empty
         return Outcome(
             metric,
             **{name: hashable(description[name]) for name in _AS_THEY_ARE},
@@ -238,7 +238,7 @@ def resumed(folder: Path, fresh: Outcome) -> Outcome:
     return found
 
 
-def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = "") -> Outcome:
+def merge_folders(folders: Sequence[Path], *, duplicates: bool = False, title: str = "") -> Outcome:
     """The evaluations of several folders as one.
 
     Raises:

@@ -302,7 +302,7 @@ class Merging:
         nodes[level, index] = state
         return replace(self, nodes=nodes)
 
-    def merged(self) -> Metric:
+    def whole(self) -> Metric:
         """All states merged, the last parts first, and then into `before`."""
         # The first part of the node (k, i) is i * 2**k.
         places = sorted(self.nodes, key=lambda node: node[1] << node[0], reverse=True)

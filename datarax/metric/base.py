@@ -20,9 +20,10 @@ from datarax._typing import OnInvalid, PyTree
 from datarax._xp import is_traced, read_on_host, when_known
 from datarax.algebra.fields import Config, field
 from datarax.algebra.held_arrays import requiring_arrays
+from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.memo import given_number, one_reading
 from datarax.algebra.row_merge import Target
-from datarax.algebra.state import State, refuse_leading_axes
+from datarax.algebra.state import State
 from datarax.algebra.state_dicts import SavedState, type_name
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import everywhere, mesh_of, outside_mesh, placed_near

@@ -25,8 +25,9 @@ from datarax._errors import DataraxError, MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import NEEDS_VALUES, fetched, is_in_program, is_near, is_traced, on_host, xp
 from datarax.algebra.held_arrays import require_arrays
+from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.replication import folded, folded_in_program, refuse_result
-from datarax.algebra.state import refuse_leading_axes, walk
+from datarax.algebra.state import walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
 from datarax.metric.arguments import is_numbers, named_arguments
 

@@ -284,7 +284,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         # Without the initial value, which counts once and not for each row.
         return _row_values(self.shape, self.dtype, self.reduce_op)
 
-    def element(self) -> "MetricAccumulator":
+    def empty_element(self) -> "MetricAccumulator":
         return MetricAccumulator(np.zeros((), self.dtype), self.reduce_op)
 
     def to_mesh(self) -> list[Travel]:

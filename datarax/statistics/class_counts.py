@@ -371,7 +371,6 @@ def counts_by_class(
 class RowLabels(RowTerms):
     """The labels of each row and their weights, of which a row counts few of many classes."""
 
-    holds_arrays: ClassVar[bool] = True
     row_axis: ClassVar[int] = 0
 
     weight: jax.Array

@@ -13,8 +13,9 @@ from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, lax, none_true, on_host, when_known, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
+from datarax.algebra.pytrees import is_node, states_in
 from datarax.algebra.row_merge import RowTerms
-from datarax.algebra.state import State, states_in, walk
+from datarax.algebra.state import State, count_of_invalid, walk
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaled_double import ScaledDouble
@@ -333,7 +334,7 @@ def with_invalid_of(before: S, after: S) -> S:
         lambda x, y: with_invalid_of(x, y) if isinstance(y, State) else y,
         before.children(),
         after.children(),
-        is_leaf=lambda x: hasattr(x, "holds_arrays"),
+        is_leaf=is_node,
     )
     return after.with_parts(parts)
 
@@ -344,23 +345,25 @@ def counting_by_row(state: S, rows: int) -> S:
         parts: PyTree = {name: each.by_row(rows) for name, each in state.children().items()}
         return state.with_parts(parts)
 
-    def one(name: str, part: PyTree) -> PyTree:
-        if name == "invalid" and isinstance(part, MetricAccumulator):
+    invalid = count_of_invalid(state)
+
+    def one(part: PyTree) -> PyTree:
+        if part is invalid and isinstance(part, MetricAccumulator):
             return part.by_row(rows)
         return jax.tree.map(
             lambda x: counting_by_row(x, rows) if isinstance(x, State) else x,
             part,
-            is_leaf=lambda x: hasattr(x, "holds_arrays"),
+            is_leaf=is_node,
         )
 
-    return state.with_parts({name: one(name, x) for name, x in state.children().items()})
+    return state.with_parts({name: one(x) for name, x in state.children().items()})
 
 
 def rows_with_counts(state: State, rows: int) -> jax.Array:
     """Marks the rows of a batch that a state of `counting_by_row` has counted, (rows,)."""
     found: PyTree = np.zeros(rows, np.bool_)  # a NumPy array if nothing counts invalid rows
     for each in walk(state):
-        counts = each.counts if isinstance(each, InvalidCounts) else each.children().get("invalid")
+        counts = each.counts if isinstance(each, InvalidCounts) else count_of_invalid(each)
         if not isinstance(counts, RowTerms) or not counts.num_rows or counts.num_rows % rows:
             continue
         for part in jax.tree.leaves(counts):
@@ -381,10 +384,10 @@ def counts_alike(before: State, after: State) -> bool:
         elif not isinstance(one, State):
             coming.extend(zip(states_in(one), states_in(other), strict=True))
         else:
-            name = "counts" if isinstance(one, InvalidCounts) else "invalid"
-            for each, x in one.children().items():
-                y = getattr(other, each)
-                if each != name or not isinstance(x, MetricAccumulator):
+            counts = one.counts if isinstance(one, InvalidCounts) else count_of_invalid(one)
+            for name, x in one.children().items():
+                y = getattr(other, name)
+                if x is not counts or not isinstance(x, MetricAccumulator):
                     coming.append((x, y))
                 elif not all(map(np.array_equal, jax.tree.leaves(x), jax.tree.leaves(y))):
                     return False

@@ -330,7 +330,6 @@ def as_double(parts: Parts | DoubleFloat) -> DoubleFloat:
 class MomentTerms(RowTerms):
     """The values of each row and their weights, of which the moments at each place are made."""
 
-    holds_arrays: ClassVar[bool] = True
     row_axis: ClassVar[int] = 0
 
     variables: tuple[DoubleFloat, ...] = ()

@@ -90,7 +90,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     def plus(self, *terms: tuple[jax.Array | ScaledDouble, jax.Array | None]) -> Fold | Self:
         """This stack of sums, with the sum of `w * x` of the i-th term added to the i-th sum.
 
-        Equal to `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
+        Equal to `combine(stack_totals([one.of(x, w), ...]))`, where `one` is an empty sum.
         """
         axes = tuple(range(terms[0][0].ndim - len(self.shape) + 1))
         return fold_of_products(terms, axes, self._plus_totals)
@@ -285,7 +285,7 @@ class UnscaledTotals(RowTotals):
         return stacked.plus_unscaled(total)
 
 
-def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
+def stack_totals(totals: Sequence[ScaledTotal]) -> ScaledTotal:
     """Several sums of one shape as one, along a new leading axis; they are merged at once."""
     parts = stack([total.scaled for total in totals])
     exponent = xp.stack([xp.broadcast_to(x.exponent, x.scaled.shape) for x in totals])

@@ -229,7 +229,6 @@ class ScatterCounts(LeafState, kw_only=False):
 class RowCells(RowTerms):
     """The few cells of a table to which each row adds, and their weights."""
 
-    holds_arrays: ClassVar[bool] = True
     row_axis: ClassVar[int] = 0
     added: Added = ()
 

@@ -105,7 +105,7 @@ class Ring(Numbered, kw_only=False):
         # A window has forgotten by number already: `LeafState` refuses this, `Stack` would not.
         return super(Stack, self).weighted_by(factor)
 
-    def merged(self) -> Metric:
+    def whole(self) -> Metric:
         """The merge of the states."""
         return merge_copies(self.states, self.size)
 
@@ -120,7 +120,7 @@ class Fading(Numbered):
         # Raises if a state cannot lose weight.
         jax.eval_shape(lambda one: one.weighted_by(self._over_one()), self.element.empty)
 
-    def merged(self) -> Metric:
+    def whole(self) -> Metric:
         """The only state."""
         return _only(self.states, 0)
 
@@ -174,10 +174,10 @@ class _OverUpdates(Stacked):
     """The base of wrappers whose value depends on when data came, counted in updates."""
 
     def reading(self) -> Reading:
-        return self.stack.merged().reading()
+        return self.stack.whole().reading()
 
     def invalid_count(self) -> PyTree:
-        return self.stack.merged().invalid_count()
+        return self.stack.whole().invalid_count()
 
 
 class Window(_OverUpdates):

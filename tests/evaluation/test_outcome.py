@@ -23,7 +23,7 @@ from datarax.evaluation.outcome import (
     STATE,
     Outcome,
     load_state,
-    merged,
+    merge_folders,
     resumed,
     save_state,
 )
@@ -79,7 +79,7 @@ def test_merged_folders_count_all_rows(rng, tmp_path):
     for folder, part in zip(folders, parts, strict=True):
         folder.mkdir()
         save_state(folder, part)
-    found = merged(folders)
+    found = merge_folders(folders)
     whole = parts[0].metric.merge(parts[1].metric).merge(parts[2].metric)
     assert values(found) == values(replace(parts[0], metric=whole))
     assert (found.rows, found.excluded, found.total) == (96, {"label": 6}, 3)
@@ -87,20 +87,20 @@ def test_merged_folders_count_all_rows(rng, tmp_path):
     assert sum(row["examples"] for row in slices) == 96
 
     with pytest.raises(ConfigurationMismatchError, match=r"c\.csv.* would count twice"):
-        merged([*folders, folders[2]])
-    assert merged([*folders, folders[2]], duplicates=True).rows == 128
+        merge_folders([*folders, folders[2]])
+    assert merge_folders([*folders, folders[2]], duplicates=True).rows == 128
 
     # A hard link is the same file under another name, also beside files that no other folder has.
     (tmp_path / "link.csv").hardlink_to(tmp_path / "a.csv")
     linked = tuple(identity_of(tmp_path / name) for name in ("link.csv", "c.csv"))
     save_state(folders[2], replace(parts[2], files=linked))
     with pytest.raises(ConfigurationMismatchError, match=r"link\.csv' is in .*0' and one"):
-        merged(folders)
+        merge_folders(folders)
 
     other = replace(CONFIG, slicings=(Slicing("country", ("de", "it")),))
     save_state(folders[2], replace(parts[2], config=other, metric=assembled(other)))
     with pytest.raises(ConfigurationMismatchError, match=r"--slice-by is .*fr.* in one and .*it"):
-        merged(folders)
+        merge_folders(folders)
 
 
 def test_one_file_by_several_names_counts_once(rng, tmp_path, monkeypatch):
@@ -125,11 +125,11 @@ def test_one_file_by_several_names_counts_once(rng, tmp_path, monkeypatch):
     for place, folder in enumerate(folders[1:], 1):
         said = "is in .*0' and one of the files of" if place < 5 else "is a copy of 'copy.csv'"
         with pytest.raises(ConfigurationMismatchError, match=f"{said}.* would count twice"):
-            merged([folders[0], folder])
+            merge_folders([folders[0], folder])
     shutil.copytree(folders[0], tmp_path / "copied")
     with pytest.raises(ConfigurationMismatchError, match="would count twice"):
-        merged([folders[0], tmp_path / "copied"])
-    assert merged([folders[0], tmp_path / "copied"], duplicates=True).rows == 64
+        merge_folders([folders[0], tmp_path / "copied"])
+    assert merge_folders([folders[0], tmp_path / "copied"], duplicates=True).rows == 64
 
 
 def test_other_files_of_the_same_name_and_size_count(rng, tmp_path, monkeypatch):
@@ -142,19 +142,19 @@ def test_other_files_of_the_same_name_and_size_count(rng, tmp_path, monkeypatch)
         # The jobs also have files without rows, which are equal.
         Path("none.csv").write_text("score,label\n")
         save_state(folder, replace(found, files=(identity_of("a.csv"), identity_of("none.csv"))))
-    assert merged(folders).rows == 64
+    assert merge_folders(folders).rows == 64
 
 
 def test_a_stopped_evaluation_is_merged_unless_there_is_an_earlier_result(rng, tmp_path):
     saved = outcome(rng, tmp_path, "a.csv")
     save_state(tmp_path, replace(saved, rows=16, total=2), PARTIAL)
-    found = merged([tmp_path])
+    found = merge_folders([tmp_path])
     assert (found.rows, len(found.done), found.total) == (16, 1, 2)
     with held(tmp_path), pytest.raises(CheckpointError, match="is being written by process"):
-        merged([tmp_path])
+        merge_folders([tmp_path])
     save_state(tmp_path, saved)
     with pytest.raises(CheckpointError, match=r"was stopped.*finish it with --resume, or delete"):
-        merged([tmp_path])
+        merge_folders([tmp_path])
     assert resumed(tmp_path, replace(saved, total=2)).rows == 16
 
 
@@ -218,9 +218,9 @@ def test_what_goes_on_from_a_saved_state_has_the_bits_of_one_run(rng, tmp_path):
     config = replace(CONFIG, specs=tuple(parsed("log_loss", "binary")))
     total = 7
     states = dict(enumerate(parts_of(rng, config, total)))
-    whole = Merging()
+    every = Merging()
     for place, state in states.items():
-        whole = whole.with_part(place, state)
+        every = every.with_part(place, state)
     now = Outcome(
         assembled(config), total=total, merging=Merging(),
         files=(), config=config, columns=COLUMNS, title="",
@@ -230,12 +230,12 @@ def test_what_goes_on_from_a_saved_state_has_the_bits_of_one_run(rng, tmp_path):
         now = resumed(tmp_path, now)
         merging = (now.merging or Merging()).with_part(place, states[place])
         done = tuple(sorted((*now.done, place)))
-        now = replace(now, metric=merging.merged(), merging=merging, done=done, rows=now.rows + 32)
+        now = replace(now, metric=merging.whole(), merging=merging, done=done, rows=now.rows + 32)
         save_state(tmp_path, now, PARTIAL)
     found = load_state(tmp_path, PARTIAL)
     assert (found.rows, found.done) == (32 * total, tuple(range(total)))
     for ours, theirs in zip(
-        jax.tree.leaves(found.metric), jax.tree.leaves(whole.merged()), strict=True
+        jax.tree.leaves(found.metric), jax.tree.leaves(every.whole()), strict=True
     ):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -256,7 +256,7 @@ def test_a_forged_description_with_its_checksum_is_refused(rng, tmp_path):
     save_state(
         tmp_path,
         Outcome(
-            merging.merged(), 96, {"label": 2}, (0, 1, 2), 4, merging,
+            merging.whole(), 96, {"label": 2}, (0, 1, 2), 4, merging,
             (identity_of(tmp_path / "a.csv"),), config=CONFIG, columns=COLUMNS, title="",
         ),
     )  # fmt: skip

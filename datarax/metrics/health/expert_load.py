@@ -21,7 +21,7 @@ from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import broadcast_leading, in_range, rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, Invalid, not_finite, out_of_range
-from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.scaled_total import ScaledTotal, quotient, stack_totals
 from datarax.statistics.scatter_counts import count_labels
 
 
@@ -171,7 +171,7 @@ class ExpertCounts(CountsInvalid):
         w = xp.where(mine, w[..., None], xp.zeros((), w.dtype))
         z = xp.where(mine, xp.abs(z)[..., None], 0)
         one = ScaledTotal((layers.size,))
-        sums = stacked([one.of_powers(z, 2, w), one.of(w)])
+        sums = stack_totals([one.of_powers(z, 2, w), one.of(w)])
         return self.with_batch(invalid, squares=self.squares.combine(sums))
 
 

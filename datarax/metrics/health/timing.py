@@ -17,7 +17,7 @@ from datarax.metrics.health.value_profile import OCTAVES, checked_quantiles, per
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import broadcast_leading, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
-from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.scaled_total import ScaledTotal, quotient, stack_totals
 from datarax.statistics.value_histogram import ValueHistogram
 from datarax.statistics.weighted_total import ElapsedTotal
 
@@ -104,7 +104,7 @@ class StepTime(Metric):
         waited = [none, none] if part is None else [total, none.of(part, w)]
         return self.replace(
             histogram=self.histogram.update(given, weights=w),
-            sums=self.sums.combine(stacked([total, none.of(w), *waited])),
+            sums=self.sums.combine(stack_totals([total, none.of(w), *waited])),
             invalid=self.invalid.update(invalid),
         )
 

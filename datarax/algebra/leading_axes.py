@@ -1,0 +1,64 @@
+"""Axes that all arrays of a state have before their own, as out of `vmap`: it is several states."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import jax
+
+from datarax._checks import x64_enabled
+from datarax._errors import MetricInputError
+from datarax._typing import PyTree
+from datarax.algebra.pytrees import states_in, without_children
+
+
+def find_leading_axes(state: PyTree) -> tuple[int, ...]:
+    """The sizes of the axes that all arrays of a state have before their own, or ()."""
+    found: tuple[int, ...] = ()
+    # Mostly the first array has none, which is known without looking at all of them.
+    for axes in _axes_before(state):
+        if not axes or axes != (found or axes):
+            return ()
+        found = axes
+    return found
+
+
+def _axes_before(state: PyTree) -> Iterator[tuple[int, ...]]:
+    """For each array of a state, the sizes of the axes before those of the empty state."""
+    coming = [state]
+    while coming:
+        each = coming.pop()
+        if each.owns_mesh:  # it has an axis of devices, and knows it
+            yield ()
+        elif not each.holds_arrays:
+            # Not `states_within`, which for a collection are its members: these are its stacks.
+            coming.extend(reversed(states_in(tuple(each.children().values()))))
+        else:
+            for name, shapes in _own_shapes(type(each), vars(each)["_aux"], x64_enabled()):
+                # A number has fewer parts with x64.
+                for own, x in zip(shapes, jax.tree.leaves(getattr(each, name)), strict=False):
+                    shape = getattr(x, "shape", ())
+                    axes = shape[: len(shape) - len(own)]
+                    yield axes if shape[len(axes) :] == own else ()
+
+
+@lru_cache(maxsize=4096)
+def _own_shapes(cls: type, aux: PyTree, x64: bool) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """The shapes of the arrays of an empty leaf state, by child; with x64 there are others."""
+    empty: PyTree = without_children(cls, aux)
+    return [(name, [x.shape for x in jax.tree.leaves(own)]) for name, own in empty.empty().items()]
+
+
+def refuse_leading_axes(state: PyTree) -> None:
+    """Raises if a state is several, as out of `vmap` or `pmap`.
+
+    Raises:
+        MetricInputError: all arrays have a leading axis more; says how to take one, or merge.
+    """
+    if axes := find_leading_axes(state):
+        size = axes[0] if len(axes) == 1 else axes
+        raise MetricInputError(
+            f"{type(state).__name__}: its arrays have a leading axis of {size}, as out of vmap or "
+            f"pmap: take one with jax.tree.map(lambda x: x[0], metric), or merge those of the list "
+            f"that datarax.distributed.collect_from_devices(metric) gives, with "
+            f"functools.reduce(lambda a, b: a.merge(b), metrics)"
+        )
