@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import datarax
-from datarax.metric.base import arguments
+from datarax.metric.arguments import arguments
 from datarax.testing import assert_within_ulps
 from tests.conftest import seed
 from tests.environments import (

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from datarax import metrics as catalogue
 from datarax._errors import MetricInputError, UnknownMetricError
+from datarax.metric.arguments import update_signature
 from datarax.metric.base import Metric
 from datarax.metric.other_names import snake_case
 from datarax.metric.reading import flat_items
@@ -194,7 +195,7 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         raise MetricInputError(f"the metric {spec.name!r}: {error}") from error
     # Metrics of one argument, such as the mean, take the difference of the two: see
     # `Configuration.encoding`.
-    if task == "regression" and "values" in metric.update_signature().parameters:
+    if task == "regression" and "values" in update_signature(metric).parameters:
         return metric.from_outputs(values="error")
     return metric
 

@@ -5,7 +5,7 @@ Also the errors of arguments that are missing, unknown, or would be ignored by m
 
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -168,17 +168,65 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, PyTree], caller: s
                 )
 
 
+def own_update(metric: PyTree) -> Callable[..., PyTree]:
+    """The function that takes the arguments of a metric: without its own, its statistic's."""
+    own, statistic = metric.declared.update, metric.children().get("statistic")
+    if own is None:
+        return type(metric if statistic is None else statistic).update
+    return own
+
+
+def arguments(metric: PyTree) -> list[tuple[str, bool]]:
+    """The named arguments of a metric's `update`, and whether each is required."""
+    return _arguments(own_update(metric))
+
+
+def update_signature(metric: PyTree) -> inspect.Signature:
+    """The arguments that the `update` of a metric takes."""
+    return _signature(own_update(metric))
+
+
+@lru_cache(maxsize=4096)
+def _signature(update: Callable[..., PyTree]) -> inspect.Signature:
+    """The signature of a method without `self`."""
+    signature = inspect.signature(update)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+@lru_cache(maxsize=4096)
+def _arguments(update: Callable[..., PyTree]) -> list[tuple[str, bool]]:
+    return [
+        (name, parameter.default is inspect.Parameter.empty)
+        for name, parameter in _signature(update).parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+@lru_cache(maxsize=4096)
+def routes_of(cls: type, update: Callable[..., PyTree], outputs: Outputs) -> tuple[Route, ...]:
+    """The arguments of the update of a class, and the outputs that feed them."""
+    given = dict(outputs)
+    return tuple(
+        Route(
+            cls,
+            argument,
+            required,
+            output=given.get(argument, argument),
+            routed=argument in given,
+        )
+        for argument, required in _arguments(update)
+    )
+
+
 def refuse_unknown_arguments(
-    metric: str,
-    signature: inspect.Signature,
-    args: tuple[PyTree, ...],
-    kwargs: Mapping[str, PyTree],
+    metric: PyTree, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]
 ) -> None:
-    """Raises if `update` of the metric, which has this signature, cannot be called with these.
+    """Raises if the `update` of a metric cannot be called with these arguments.
 
     Raises:
         MetricTypeError: an argument is missing, or unknown; lists those that it takes.
     """
+    signature = update_signature(metric)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -186,7 +234,7 @@ def refuse_unknown_arguments(
         unknown = [name for name in kwargs if name not in signature.parameters]
         # An unknown name says more than the argument that is missing because of it.
         what = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else error
-        message = f"{metric}.update: {what}; it takes: {listed_arguments(signature)}"
+        message = f"{type(metric).__name__}.update: {what}; it takes: {listed_arguments(signature)}"
         for name in unknown:
             near = [each for each in sorted(free) if _similar(name, each)]
             if is_taken_for_weights(name):

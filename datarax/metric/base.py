@@ -3,9 +3,8 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -18,25 +17,27 @@ from datarax._errors import (
 )
 from datarax._typing import OnInvalid, PyTree
 from datarax._xp import is_traced, read_on_host, when_known
-from datarax.algebra.fields import Config, field
+from datarax.algebra.fields import field
 from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.memo import given_number, one_reading
 from datarax.algebra.row_merge import Target
 from datarax.algebra.state import State
-from datarax.algebra.state_dicts import SavedState, type_name
-from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import everywhere, mesh_of, outside_mesh, placed_near
+from datarax.distributed.placement import everywhere, mesh_of, outside_mesh
 from datarax.metric.arguments import (
     Argument,
     Call,
     GivenNumbers,
     Outputs,
     Route,
+    arguments,
     arguments_of,
     checked_given,
+    own_update,
     refuse_unknown_arguments,
+    routes_of,
 )
+from datarax.metric.declared import Declared, Shareable
 from datarax.metric.other_names import argument_suggestion
 from datarax.metric.reading import (
     Bounds,
@@ -52,8 +53,6 @@ from datarax.metric.rows import adds_by_row, unusable_rows, updated_at
 from datarax.metric.sampling import Ratio, Sampling
 from datarax.metric.updates import updating
 from datarax.numerics.scaled_double import ScaledDouble
-
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 _FOR_USERS = {
     *("update", "compute", "results", "merge", "sync", "reset", "replace"),
@@ -120,26 +119,24 @@ class Metric(State):
     formula of a standard error."""
 
     unrestored_fields = ("outputs",)
-    finer_statistics: ClassVar[tuple[type[State], ...]] = ()
-    """The statistics of other metrics, with the fields of its own one, from which it can read its
-    value too. In a collection it shares them, and needs no own one."""
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(updating)
+    declared: ClassVar[Declared] = Declared()
+    """The methods that the class defines, as they are written."""
     flat: ClassVar[bool] = True
-    reads_in_update: ClassVar[bool] = False
-    """True if an update reads the value, so that each update needs the data of all devices."""
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
     """The arguments of `update`, besides `weights`, that may be one value for all examples."""
     together_by: ClassVar[str | None] = None
     """The integer argument of `update` that groups rows: all rows with one value must be in one
     update, and with `per_device` on one device."""
-    numbered_by: ClassVar[str | None] = None
-    """The integer argument of `update` that orders updates. One that does not give it is numbered:
-    by the state, or by a wrapper that counts updates, such as `Window`."""
     reads: ClassVar[tuple[str, ...]] = ()
     """The arguments of `results` that the value depends on: numbers that are known only then. The
     formula gets them from `given_number`."""
 
     def __init_subclass__(cls, **kwargs: bool) -> None:
+        cls.declared = Declared.by(cls, Metric)
+        own: PyTree = vars(cls).get("update")
+        if isinstance(own, Shareable):
+            cls.update = own.update
         super().__init_subclass__(**kwargs)
         cls.hidden_names = frozenset(type.__dir__(Metric)) - _FOR_USERS
         if "compute" in vars(cls):
@@ -250,20 +247,6 @@ class Metric(State):
     # What wrappers use: a `Collection`, `per_device`, the collector.
     # docs/maintainers/adding-a-metric.md lists it.
 
-    def update_signature(self) -> inspect.Signature:
-        """The arguments that `update` takes."""
-        return _signature(_own_update(self))
-
-    def refuse_unknown_arguments(
-        self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]
-    ) -> None:
-        """Raises if `update` cannot be called with these arguments.
-
-        Raises:
-            MetricTypeError: an argument is missing, or unknown; lists those that it takes.
-        """
-        refuse_unknown_arguments(type(self).__name__, self.update_signature(), args, kwargs)
-
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         """The update as a tree of `Call`s: one for each metric that is not a wrapper.
 
@@ -275,11 +258,15 @@ class Metric(State):
         takes = tuple(name for name, _ in arguments(self))
         # A fast check of the names only. `update` itself finds an argument that is missing.
         if len(args) > len(takes) or not kwargs.keys() <= set(takes):
-            self.refuse_unknown_arguments(args, kwargs)
-        call = Call(args, dict(kwargs), type(self).__name__, takes, self.broadcast_arguments)
-        if not (self.together_by or self.numbered_by):
-            return call
-        return replace(call, together=self.together_by, numbered_by=self.numbered_by)
+            refuse_unknown_arguments(self, args, kwargs)
+        return Call(
+            args,
+            dict(kwargs),
+            type(self).__name__,
+            takes,
+            self.broadcast_arguments,
+            together=self.together_by,
+        )
 
     def apply(self, calls: PyTree) -> Self:
         """The metric updated with the arguments in a tree from `calls`."""
@@ -304,10 +291,6 @@ class Metric(State):
         """True if all that `apply_at` does with these calls is to add terms of single rows."""
         return type(self).apply_at is Metric.apply_at and adds_by_row(self, calls)
 
-    def adds_by_row(self) -> bool:
-        """True if `terms_by_row` holds of the metric, or of the statistic that it only updates."""
-        return self.terms_by_row or (shares_statistic(self) and statistic_of(self).terms_by_row)
-
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         """Picks the arguments of `update` from the named outputs of a step; ignores the others.
 
@@ -318,7 +301,7 @@ class Metric(State):
 
     def routes(self) -> list[Route]:
         """The arguments of `update`, each with the output of a step that feeds it."""
-        return list(_routes(type(self), _own_update(self), self.outputs))
+        return list(routes_of(type(self), own_update(self), self.outputs))
 
     def readers(self) -> list[Argument]:
         """The arguments of `results` that it reads."""
@@ -355,7 +338,7 @@ class Metric(State):
 
         A metric that has bounds defines this method, so that one program computes both.
         """
-        formula = getattr(type(self).compute, "formula", None)  # `compute` without its wrapper
+        formula = self.declared.formula
         if formula is None:
             raise TypeError(f"{type(self).__name__} does not define compute()")
         return formula(self), None
@@ -382,63 +365,9 @@ class Metric(State):
             )
         return super().weighted_by(factor)
 
-    def over(self, statistic: State) -> Self:
-        """The metric over a finer statistic of another metric, if it can read its value from it.
-
-        A collection shares that statistic then. Both are empty.
-        """
-        ours, finer = self.children().get("statistic"), self.finer_statistics
-        if not isinstance(statistic, finer) or not isinstance(ours, State):
-            return self
-        if isinstance(ours, finer) or not ours.fields.keys() <= statistic.fields.keys():
-            return self
-        if any(getattr(ours, name) != getattr(statistic, name) for name in ours.fields):
-            return self
-        return self.with_parts({"statistic": statistic})
-
-    def loaded(self, saved: SavedState, where: str) -> Self:
-        like = self._over_saved(saved)
-        loaded = super(Metric, like).loaded(saved, where)
-        return loaded if like is self else placed_near(self, loaded)
-
-    def _over_saved(self, saved: PyTree) -> Self:
-        """The empty metric over the statistic that was saved: in a collection, it may share one."""
-        try:
-            kind = saved["state"]["statistic"]["type"]
-        except (TypeError, KeyError):  # loading it raises
-            return self
-        if not self.finer_statistics or kind == type_name(statistic_of(self)):
-            return self
-        given = {name: getattr(self, name) for name, each in self.fields.items() if each.init}
-        own = statistic_of(type(self)(**given))
-        for each in (own, *(cls.from_fields(own) for cls in self.finer_statistics)):
-            if type_name(each) == kind:
-                return self.with_parts({"statistic": each})
-        return self
-
     def read_from(self) -> "Metric":
         """The metric whose state it reads: itself, or that of a wrapper which changes no update."""
         return self
-
-    def _made_with(self, fields: Config) -> Self:
-        made, statistic = super()._made_with(fields), self.children().get("statistic")
-        return made if statistic is None else made.over(statistic)
-
-    def merged(self) -> "Metric":
-        """The metric without copies for each device: itself, if it has none."""
-        return self
-
-    def synced_in_place(self, axis_name: AxisName | None) -> Self:
-        """The metric that an object which is updated in place keeps after a sync: the global one.
-
-        Raises:
-            MetricInputError: `axis_name` is `None`; or it is given for a metric with its own mesh.
-        """
-        if axis_name is None:
-            raise MetricInputError(
-                f"sync: axis_name=None for {type(self).__name__}; expected the name of a bound axis"
-            )
-        return self.sync(axis_name)
 
 
 @requiring_arrays
@@ -448,9 +377,15 @@ def read(metric: Metric, given: GivenNumbers = ()) -> Reading:
     A metric with one copy for each device is merged first. `given` are arguments of `results`.
     """
     refuse_leading_axes(metric)
-    if metric.owns_mesh and not is_traced(metric):
-        metric = metric.merged()
+    if not is_traced(metric):
+        metric = without_copies(metric)
     return _reading(metric, given)
+
+
+def without_copies(metric: Metric) -> Metric:
+    """The metric, merged if it has a copy for each device."""
+    copies: PyTree = metric
+    return copies.merged() if metric.owns_mesh else metric
 
 
 @read_on_host
@@ -476,72 +411,6 @@ def bounds_of(metric: Metric) -> PyTree:
     return placed_as(metric, read(metric).bounds[""].rounded_outward())
 
 
-def shareable(update: Method) -> Method:
-    """Declares that an `update` only passes its arguments to `self.statistic.update`.
-
-    Then metrics in a `Collection` that have equal statistics of the same outputs share one.
-    """
-    vars(update)["shareable"] = True
-    return update
-
-
-def shares_statistic(metric: Metric) -> bool:
-    """True if a metric may share its statistic: it has no other state, and only updates it."""
-    metric = metric.read_from()
-    update = type(metric).update
-    # The base `update` only updates the statistic; any other one must be marked as `shareable`.
-    declared = update is Metric.update or getattr(update, "shareable", False)
-    return declared and tuple(metric.children()) == ("statistic",)
-
-
-def statistic_of(metric: Metric) -> PyTree:
-    """The only state of a metric for which `shares_statistic` holds."""
-    return metric.read_from().children()["statistic"]
-
-
-def arguments(metric: Metric) -> list[tuple[str, bool]]:
-    """The named arguments of a metric's `update`, and whether each is required."""
-    return _arguments(_own_update(metric))
-
-
-def _own_update(metric: Metric) -> Callable[..., State]:
-    """The function that takes the arguments of the metric: without its own, its statistic's."""
-    if type(metric).update is Metric.update and "statistic" in metric.children():
-        return type(metric.children()["statistic"]).update
-    return type(metric).update
-
-
-@lru_cache(maxsize=4096)
-def _signature(update: Callable[..., State]) -> inspect.Signature:
-    """The signature of a method without `self`."""
-    signature = inspect.signature(update)
-    return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-
-@lru_cache(maxsize=4096)
-def _routes(cls: type, update: Callable[..., State], outputs: Outputs) -> tuple[Route, ...]:
-    given = dict(outputs)
-    return tuple(
-        Route(
-            cls,
-            argument,
-            required,
-            output=given.get(argument, argument),
-            routed=argument in given,
-        )
-        for argument, required in _arguments(update)
-    )
-
-
-@lru_cache(maxsize=4096)
-def _arguments(update: Callable[..., State]) -> list[tuple[str, bool]]:
-    return [
-        (name, parameter.default is inspect.Parameter.empty)
-        for name, parameter in _signature(update).parameters.items()
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-
-
 Formula = Callable[..., PyTree]
 
 
@@ -555,5 +424,4 @@ def _read_under_policy(formula: Formula) -> Formula:
             return formula(self)
         return Metric.compute(self)
 
-    vars(compute)["formula"] = formula
     return compute

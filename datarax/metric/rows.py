@@ -19,6 +19,7 @@ from datarax.algebra.row_merge import RowTerms, Target, merge_rows
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.metric.arguments import Call, is_call
+from datarax.metric.declared import shares_statistic, statistic_of
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.invalid_counts import (
     counting_by_row,
@@ -210,10 +211,10 @@ def has_terms(metric: PyTree, calls: PyTree) -> bool:
 
 def adds_by_row(metric: PyTree, calls: PyTree) -> bool:
     """True if all terms that an update adds are of single rows, in their order."""
-    if not has_terms(metric, calls) or not metric.adds_by_row():
-        return False
     # Rows that are grouped, for example by query, give no terms of single rows.
-    return not calls.grouped
+    if not has_terms(metric, calls) or calls.grouped:
+        return False
+    return metric.terms_by_row or (shares_statistic(metric) and statistic_of(metric).terms_by_row)
 
 
 def terms_of_rows(empty: PyTree, call: Call, target: Target) -> Terms:

@@ -29,7 +29,12 @@ from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.replication import folded, folded_in_program, refuse_result
 from datarax.algebra.state import walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
-from datarax.metric.arguments import is_numbers, named_arguments
+from datarax.metric.arguments import (
+    is_numbers,
+    named_arguments,
+    refuse_unknown_arguments,
+    update_signature,
+)
 
 Update = Callable[..., PyTree]
 Leaves = list[PyTree]
@@ -121,7 +126,7 @@ def _explain(error: Exception, metric: PyTree, args: Args, kwargs: Kwargs) -> No
         MetricInputError: the arrays of the metric have leading axes, as out of `vmap`.
     """
     if isinstance(error, TypeError):
-        metric.refuse_unknown_arguments(args, kwargs)
+        refuse_unknown_arguments(metric, args, kwargs)
     # NumPy and JAX only say that shapes differ. Before each update it would take time; where the
     # update fits by chance, the reading raises.
     if not isinstance(error, DataraxError):
@@ -196,7 +201,7 @@ def _refuse_unreduced(metric: PyTree, args: Args, kwargs: Kwargs) -> None:
 
 
 def _by_name(metric: PyTree, args: Args, kwargs: Kwargs) -> Kwargs:
-    return named_arguments(metric.update_signature(), args, kwargs)
+    return named_arguments(update_signature(metric), args, kwargs)
 
 
 def _with_arrays(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:

@@ -32,7 +32,7 @@ from datarax.algebra.state_dicts import check_configuration
 from datarax.distributed.barrier import Barrier
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.arguments import GivenNumbers, checked_given
-from datarax.metric.base import Metric, Reading, read
+from datarax.metric.base import Metric, Reading, read, without_copies
 from datarax.training.agreement import agree, different_steps, step_note
 from datarax.training.stateful import StatefulMetric
 from datarax.wrappers.per_device import PerDevice
@@ -542,7 +542,7 @@ def _reading_of(metric: Metric, given: GivenNumbers, thread: Executor) -> "Futur
     call dispatches.
     """
     if not all(map(is_addressable, jax.tree.leaves(metric))):
-        metric = metric.merged()
+        metric = without_copies(metric)
     metric = jax.tree.map(_copied, metric)
     arrays: list[PyTree] = [x for x in jax.tree.leaves(metric) if isinstance(x, jax.Array)]
     for x in arrays:

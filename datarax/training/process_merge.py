@@ -13,7 +13,7 @@ from datarax._xp import fetched, is_addressable, is_traced
 from datarax.algebra.held_arrays import require_arrays
 from datarax.distributed.barrier import barrier_of
 from datarax.distributed.placement import outside_mesh
-from datarax.metric.base import Metric
+from datarax.metric.base import Metric, without_copies
 from datarax.training.agreement import agree
 
 M = TypeVar("M", bound=Metric)
@@ -72,7 +72,7 @@ def merge_processes(metric: M, *, timeout: float | None = None) -> M:
     try:
         with barrier.aborting():
             _check_own(metric, about)
-            own = fetched(metric.merged())
+            own = fetched(without_copies(metric))
             if rank:
                 barrier.publish("state", serialization.to_bytes(own))
         agree(barrier, own, timeout, about)

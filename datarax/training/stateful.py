@@ -7,7 +7,7 @@ import jax
 from flax import nnx
 
 from datarax._checks import kind
-from datarax._errors import MetricTypeError
+from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import placed_like
@@ -104,7 +104,14 @@ class StatefulMetric(nnx.Metric):
             MetricInputError: `axis_name` is given for a `per_device` metric, or is missing for
                 another metric.
         """
-        self.state.set_value(self.metric.synced_in_place(axis_name))
+        metric = self.metric
+        if axis_name is not None:
+            self.state.set_value(metric.sync(axis_name))
+        elif not metric.owns_mesh:
+            raise MetricInputError(
+                f"sync: axis_name=None for {type(metric).__name__}; expected the name of a bound "
+                f"axis"
+            )
 
     def merge(self, metric: Metric) -> None:
         """Merges another metric of the same configuration into this one, in place.

@@ -119,8 +119,6 @@ class Best(Wrapper):
         {'step': 1, 'value': 2.0}
     """
 
-    reads_in_update: ClassVar[bool] = True
-
     mode: Literal["max", "min"] = field(default="max", kw_only=False)
     """Says which value is the best: the greatest with "max", the least with "min"."""
 

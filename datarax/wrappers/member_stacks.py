@@ -18,7 +18,8 @@ from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.replication import axes_of, counted_once, made_varying
 from datarax.algebra.stack import Stack
 from datarax.metric.arguments import Call, naming, with_empty_rows
-from datarax.metric.base import Metric, shares_statistic, statistic_of
+from datarax.metric.base import Metric
+from datarax.metric.declared import shares_statistic, statistic_of
 
 Arrays = list[jax.Array]
 Change = Callable[[Metric, PyTree], PyTree]
@@ -45,7 +46,7 @@ def kind_of(part: Metric | Stack) -> Kind | None:
     axes, leaves = part.leading_axes(), jax.tree.leaves(part)
     if isinstance(part, Stack):
         statistic = part.element.empty
-    elif part.together_by or part.numbered_by or not shares_statistic(part):
+    elif part.together_by or not shares_statistic(part):
         return None
     else:
         statistic = statistic_of(part)

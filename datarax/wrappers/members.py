@@ -14,8 +14,12 @@ import numpy as np
 from datarax._typing import PyTree, Structure
 from datarax._xp import fetched
 from datarax.algebra.stack import Stack
-from datarax.metric.base import Metric, shares_statistic, statistic_of
+from datarax.algebra.state import State
+from datarax.metric.base import Metric
+from datarax.metric.declared import shares_statistic, statistic_of
+from datarax.metric.finer import ReadsFiner
 from datarax.wrappers.member_stacks import alike, stacked
+from datarax.wrappers.wrapper import Wrapper
 
 Slots = list[list[PyTree]]
 """For each part of a collection, its states, as any pytrees with their arrays."""
@@ -126,8 +130,14 @@ def over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
     """An empty metric over the statistic of another empty one that holds more."""
     for other in others:
         if reads_same_outputs(metric, other):
-            metric = metric.over(statistic_of(other))
+            metric = _over(metric, statistic_of(other))
     return metric
+
+
+def _over(metric: Metric, statistic: State) -> Metric:
+    if isinstance(metric, Wrapper):
+        return metric.with_parts({"metric": _over(metric.metric, statistic)})
+    return metric.over(statistic) if isinstance(metric, ReadsFiner) else metric
 
 
 def without_arrays(structure: Structure) -> Metric:

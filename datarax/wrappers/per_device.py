@@ -51,6 +51,7 @@ from datarax.metric.arguments import (
 )
 from datarax.metric.base import Metric
 from datarax.metric.reading import Reading
+from datarax.wrappers.best import Best
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.wrapper import holds_copies
 
@@ -148,7 +149,7 @@ class PerDevice(Metric):
                 f"holds one. Make it of metrics without copies, or move each of those it holds"
             )
         for each in walk(metric):
-            if isinstance(each, Metric) and each.reads_in_update:
+            if isinstance(each, Best):
                 name = type(each).__name__
                 raise MetricTypeError(
                     f"per_device: {name} reads the value of all data in each update, and a copy on "
@@ -358,12 +359,6 @@ class PerDevice(Metric):
     @requiring_arrays
     def invalid_count(self) -> jax.Array:
         return self.merged().invalid_count()
-
-    def synced_in_place(self, axis_name: AxisName | None) -> Self:
-        """The metric itself: the copies are merged when they are read."""
-        if axis_name is not None:
-            self.sync(axis_name)  # raises
-        return self
 
     # It is saved as a plain metric, so that it can be restored on any number of devices.
 

@@ -111,9 +111,6 @@ class Wrapper(Metric):
     def reading(self) -> Reading:
         return self.metric.reading()
 
-    def over(self, statistic: State) -> Self:
-        return self.with_parts({"metric": self.metric.over(statistic)})
-
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         return self.with_parts({"metric": self.metric.apply_at(calls, target)})
 
@@ -156,9 +153,6 @@ class MultiplyingWrapper(Wrapper):
     def replace(self, /, **changes: PyTree) -> Self:
         """The wrapper with these fields of its metric changed, as by the metric's own `replace`."""
         return self.with_metric(self.metric.replace(**changes))
-
-    def over(self, statistic: State) -> Self:
-        return self
 
     def invalid_count(self) -> PyTree:
         return self.metric.invalid_count()

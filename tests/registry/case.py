@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import datarax
-from datarax.metric.base import shares_statistic
+from datarax.metric.declared import shares_statistic
 from datarax.metrics.language.text_metric import CountedText
 from tests.registry.counted import counted, traceable
 

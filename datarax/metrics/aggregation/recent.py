@@ -1,5 +1,7 @@
 """Metrics of the latest values: the last one, a mean in which old values decay, a rate."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import jax
@@ -14,7 +16,8 @@ from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.row_merge import Target
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metric.arguments import with_number
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import Exact, Kept
 from datarax.numerics.pairs import less
@@ -249,7 +252,6 @@ class LastValue(SteppedMetric):
     """
 
     statistic = LastStep()
-    numbered_by = "step"
 
     @shareable
     def update(
@@ -269,6 +271,9 @@ class LastValue(SteppedMetric):
             MetricTypeError: steps that are not integers.
         """
         return self.replace(statistic=self.statistic.update(values, step, weights=weights))
+
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
+        return replace(super().calls(args, kwargs), numbered_by="step")
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         # All places and replicas number an update alike, also where it has no row.

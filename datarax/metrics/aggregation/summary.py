@@ -11,7 +11,8 @@ from datarax._xp import lax, when_known, xp
 from datarax.algebra.fields import state
 from datarax.algebra.row_merge import RowTerms
 from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.limbs import sum_products

@@ -4,6 +4,7 @@ from typing import Literal
 
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.metric.finer import ReadsFiner
 from datarax.metrics.classification.count_ratio import Counts, TopKCountMetric, row_ratios
 from datarax.metrics.classification.row_ratios import RowRatios
 from datarax.numerics.double_float import DoubleFloat
@@ -11,7 +12,7 @@ from datarax.numerics.scaling import weighted_mean
 from datarax.statistics.class_counts import ClassCounts, MatchCounts
 
 
-class Accuracy(TopKCountMetric):
+class Accuracy(TopKCountMetric, ReadsFiner):
     """The fraction of examples (multilabel: of labels) that are predicted correctly.
 
     With `top_k`, a prediction is correct if the target is among the k highest scores. `ExactMatch`

@@ -12,7 +12,8 @@ from datarax._errors import MetricInputError, UndefinedMetricWarning
 from datarax._typing import ArrayLike, LabelAverage, PyTree, Weights, ZeroDivision
 from datarax._xp import xp
 from datarax.algebra.fields import Ungiven, field, state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.metric.reading import Undefined
 from datarax.metric.sampling import Sampling
 from datarax.metrics.classification.count_sampling import CountSampling

@@ -9,7 +9,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metric.base import shareable
+from datarax.metric.declared import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator

@@ -8,7 +8,8 @@ import numpy as np
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, lax, xp
 from datarax.algebra.fields import state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where, one_where_zero
 from datarax.statistics.cluster_moments import ClusterMoments

@@ -7,7 +7,8 @@ import jax
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.metrics.clustering.contingency_table import ContingencyTable, TableMetric
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums

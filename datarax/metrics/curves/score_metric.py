@@ -9,7 +9,8 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.metric.reading import Undefined
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.statistics.scores import Groups, ScoreBuffer, ScoreHistogram, Scores

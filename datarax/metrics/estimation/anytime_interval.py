@@ -10,7 +10,8 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field, state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range

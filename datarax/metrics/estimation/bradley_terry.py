@@ -17,7 +17,8 @@ from datarax._checks import (
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, special, xp
 from datarax.algebra.fields import field, state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.metric.reading import Reading, Undefined
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import whole_or_float

@@ -6,7 +6,8 @@ from datarax._checks import finite_number
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field, state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.numerics.double_float import where
 from datarax.statistics.value_histogram import ValueHistogram, exact_q, quantiles_of
 

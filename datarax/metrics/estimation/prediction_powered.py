@@ -9,7 +9,8 @@ from datarax._checks import as_float, checked_confidence, float_dtype, integers,
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.numerics.double_float import DoubleFloat, concatenate, float_product, stack, where
 from datarax.numerics.scaling import nan_where, times_power_of_two
 from datarax.statistics.batches import broadcast_leading, rows_weight

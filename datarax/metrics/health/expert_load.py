@@ -13,7 +13,8 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, beside, special, xp
 from datarax.algebra.fields import field, state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.metrics.health.value_profile import checked_quantiles, quantile_name
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat

@@ -18,8 +18,8 @@ from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.replication import axes_of
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
-from datarax.metric.arguments import Call
-from datarax.metric.base import Metric, arguments
+from datarax.metric.arguments import Call, arguments, refuse_unknown_arguments
+from datarax.metric.base import Metric
 from datarax.metric.reading import ByGroup, OrNone
 from datarax.metrics.health.tree_layout import TreeLayout, checked_groups
 from datarax.numerics.double_float import DoubleFloat
@@ -465,7 +465,7 @@ class TreeHealth(Metric):
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
         # The trees become sums here, where a wrapper has not yet split anything into rows.
-        self.refuse_unknown_arguments(args, kwargs)
+        refuse_unknown_arguments(self, args, kwargs)
         takes = tuple(name for name, _ in arguments(self))
         given = dict.fromkeys(takes) | dict(zip(takes, args, strict=False)) | dict(kwargs)
         step = given.pop("step")

@@ -13,7 +13,7 @@ from datarax._typing import PyTree, Weights
 from datarax._update_context import update_context
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metric.arguments import Call, is_numbers
+from datarax.metric.arguments import Call, is_numbers, refuse_unknown_arguments
 from datarax.metric.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import rows_weight
@@ -37,7 +37,7 @@ class CountedText(Metric):
         return self.apply(self.calls(args, kwargs))
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> Call:
-        self.refuse_unknown_arguments(args, kwargs)
+        refuse_unknown_arguments(self, args, kwargs)
         given = self.counts_of(*args, **kwargs)
         arrays = {name: x for name, x in given.items() if x is not None}
         return Call((), arrays, type(self).__name__, tuple(given), ())

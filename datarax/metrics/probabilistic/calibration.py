@@ -9,7 +9,8 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.numerics.double_float import where
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.calibration_bins import Bins, CalibrationBins

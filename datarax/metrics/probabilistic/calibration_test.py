@@ -6,7 +6,8 @@ from typing import Self
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.statistics.batches import examples
 from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
 from datarax.statistics.scaled_total import ScaledTotal

@@ -9,7 +9,8 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.distributed.placement import outside_mesh
-from datarax.metric.base import Metric, bounds_of, shareable
+from datarax.metric.base import Metric, bounds_of
+from datarax.metric.declared import shareable
 from datarax.metric.reading import Bounds
 from datarax.metrics.probabilistic.probability_losses import error_of_two, log_loss_of_two
 from datarax.numerics.double_float import DoubleFloat, stack, where

@@ -10,7 +10,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import blocks_of_rows, xp
 from datarax.algebra.row_merge import RowTerms, Target
 from datarax.distributed.collectives import replicated
-from datarax.metric.base import arguments
+from datarax.metric.arguments import arguments
 from datarax.metric.rows import counted_rows, replicated_target, updated_at
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.metrics.ranking.queries import Queries, cuts_with, first_rows, ranked_queries

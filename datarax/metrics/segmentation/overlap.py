@@ -11,7 +11,8 @@ from datarax._typing import ArrayLike, Average, PyTree, Weights
 from datarax._xp import vmap, xp
 from datarax.algebra.fields import state
 from datarax.algebra.state import State
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.metrics.classification.count_ratio import Counts
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, weighted_mean

@@ -8,7 +8,8 @@ from datarax._checks import same_shape
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.state import State
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.numerics.boxes import MEASURES, overlaps
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import rows_weight

@@ -8,7 +8,8 @@ import numpy as np
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, lax, xp
 from datarax.algebra.fields import state
-from datarax.metric.base import Metric, shareable
+from datarax.metric.base import Metric
+from datarax.metric.declared import shareable
 from datarax.numerics.box_matching import AREAS, IOU_THRESHOLDS
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.recall_levels import average_precision
