@@ -13,6 +13,7 @@ from datarax.algebra.pytrees import states_in
 from datarax.algebra.state_dicts import plain
 from datarax.distributed.barrier import Barrier
 from datarax.metric.base import Metric
+from datarax.wrappers.per_device import PerDevice
 
 
 def check_agreement(metric: Metric, timeout: float | None = None) -> None:
@@ -119,7 +120,7 @@ def _difference(ours: dict[str, str], theirs: dict[str, str], process: int) -> s
 
 def describe(metric: PyTree, path: str = "metric") -> dict[str, str]:
     """Every class name and configuration value in a metric, by its path."""
-    if getattr(metric, "owns_mesh", False):
+    if isinstance(metric, PerDevice):
         axes = {f"{path}[per_device axes]": f"{dict(metric.mesh.shape)} over {metric.axis_names}"}
         return axes | describe(metric.copies, path)
     described = {path: type(metric).__name__}

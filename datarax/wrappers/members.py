@@ -136,7 +136,7 @@ def over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
 
 def _over(metric: Metric, statistic: State) -> Metric:
     if isinstance(metric, Wrapper):
-        return metric.with_parts({"metric": _over(metric.metric, statistic)})
+        return metric.with_metric(_over(metric.metric, statistic))
     return metric.over(statistic) if isinstance(metric, ReadsFiner) else metric
 
 

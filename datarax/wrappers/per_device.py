@@ -1,19 +1,16 @@
 """A metric with one copy of its state on each device, so that updates do not communicate."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from datarax._checks import kind, numeric, refuse_wide
+from datarax._checks import kind
 from datarax._errors import (
     DataraxError,
     MetricInputError,
@@ -22,7 +19,7 @@ from datarax._errors import (
     TracedValueError,
 )
 from datarax._typing import PyTree
-from datarax._xp import beside, fetched, is_addressable, is_traced, lax, xp
+from datarax._xp import fetched, is_addressable, is_traced, lax
 from datarax.algebra.device_merge import merge_copies
 from datarax.algebra.fields import state
 from datarax.algebra.held_arrays import require_arrays, requiring_arrays
@@ -40,20 +37,14 @@ from datarax.distributed.placement import (
     sharded,
 )
 from datarax.metric.arguments import (
-    Argument,
-    Call,
-    Route,
     is_call,
-    is_numbers,
-    naming,
-    split_over,
-    with_empty_rows,
 )
-from datarax.metric.base import Metric
+from datarax.metric.base import Metric, placed_as, read
 from datarax.metric.reading import Reading
 from datarax.wrappers.best import Best
 from datarax.wrappers.collection import Collection
-from datarax.wrappers.wrapper import holds_copies
+from datarax.wrappers.device_batches import split_calls
+from datarax.wrappers.wrapper import Wrapper, holds_copies
 
 
 def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
@@ -113,7 +104,7 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
     return PerDevice(metric, mesh, axis_names)
 
 
-class PerDevice(Metric):
+class PerDevice(Wrapper):
     """The metric that `per_device` returns; see there.
 
     If the metric is a `Collection`, `[name]`, `keys()`, `values()`, `items()`, `in` and
@@ -136,6 +127,7 @@ class PerDevice(Metric):
 
     owns_mesh: ClassVar[bool] = True
     copies: Metric = state()
+    """The metric; each of its arrays has a leading axis of devices."""
 
     @outside_mesh
     def __init__(self, metric: Metric, mesh: Mesh, axis_names: AxisName):
@@ -174,8 +166,21 @@ class PerDevice(Metric):
             metric = metric._leaving_for(mesh)
         self.copies = self._replicate(metric)
 
+    @property
+    def metric(self) -> Metric:  # type: ignore[override]
+        """The copies, as one metric."""
+        return self.copies
+
+    def with_metric(self, metric: Metric) -> Self:
+        return self.with_parts({"copies": metric})
+
+    @property
+    def _name(self) -> str:
+        """The metric, as an error names it."""
+        return f"per_device({type(self.copies).__name__})"
+
     def __getitem__(self, name: str) -> Self:
-        return self.with_parts({"copies": self._collection()[name]})
+        return self.with_metric(self._collection()[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._collection())
@@ -203,23 +208,19 @@ class PerDevice(Metric):
                 "per_device(Collection).replace: replace the members of a collection first, and "
                 "call per_device on the result"
             )
-        return self.with_parts({"copies": self.copies.replace(**changes)})
+        return self.with_metric(self.copies.replace(**changes))
 
     def _collection(self) -> Collection:
         if not isinstance(self.copies, Collection):
-            raise MetricTypeError(
-                f"per_device({type(self.copies).__name__}) is not a collection, and has no metrics "
-                f"by name"
-            )
+            raise MetricTypeError(f"{self._name} is not a collection, and has no metrics by name")
         return self.copies
 
     def _leaving_for(self, mesh: Mesh) -> Metric:
         """The copies merged, on the host, to be placed on another mesh."""
-        name = f"per_device({type(self.copies).__name__})"
         if is_traced(self):
             raise TracedValueError(
-                f"{name}: a metric moves to another mesh outside of traced functions (jit, scan): "
-                f"call per_device between two steps"
+                f"{self._name}: a metric moves to another mesh outside of traced functions (jit, "
+                f"scan): call per_device between two steps"
             )
         here, there = _processes_of(self.mesh), _processes_of(mesh)
         restored = (
@@ -228,8 +229,8 @@ class PerDevice(Metric):
         )
         if new := sorted({*there} - {*here}):
             raise NotAddressableError(
-                f"{name}: the copies are on devices of the processes {here}, and the new mesh also "
-                f"has devices of {new}, which do not hold them; save the metric with "
+                f"{self._name}: the copies are on devices of the processes {here}, and the new "
+                f"mesh also has devices of {new}, which do not hold them; save the metric with "
                 f"datarax.io.save, and {restored}"
             )
         try:
@@ -238,8 +239,8 @@ class PerDevice(Metric):
             raise
         except (RuntimeError, ValueError) as error:  # of the runtime; on CPU, a ValueError
             raise NotAddressableError(
-                f"{name}: the copies on the old mesh cannot be read: {error}. If a device or a "
-                f"process is gone, {restored}"
+                f"{self._name}: the copies on the old mesh cannot be read: {error}. If a device or "
+                f"a process is gone, {restored}"
             ) from error
 
     @property
@@ -267,22 +268,17 @@ class PerDevice(Metric):
             NotAddressableError: there are several processes, and only this process holds an array.
         """
 
-        def placed(call: Call) -> Call:
-            with naming(call.path, call.args, call.kwargs):
-                args, kwargs = call.by_name
-                refuse_wide({f"argument {i}": x for i, x in enumerate(args)} | kwargs)
-                call = _divisible(call, self.device_count)
-                _refuse_split(call, self.device_count)
-            return jax.tree.map(partial(self._placed, rows=call.rows), call)
+        return self.apply(self.calls(args, kwargs))
 
-        calls = jax.tree.map(placed, self.copies.calls(args, kwargs), is_leaf=is_call)
+    def apply(self, calls: PyTree) -> Self:
+        calls = split_calls(calls, self.mesh, self.axis_names, self.device_count)
         try:
-            return self.with_parts({"copies": _update(self, calls)})
+            return self.with_metric(_update(self, calls))
         except MetricInputError:
             # The message has the shapes on one device. Trace the update again with the global
             # shapes, which the caller knows, so that the error is raised with those.
             jax.eval_shape(
-                lambda copies, calls: jax.tree.map(lambda x: x[0], copies).apply(calls),
+                lambda copies, calls: _first(copies).apply(calls),
                 *jax.tree.map(
                     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (self.copies, calls)
                 ),
@@ -320,14 +316,15 @@ class PerDevice(Metric):
         Raises:
             AttributeError: the metric has no bounds.
         """
-        bounds = getattr(self.copies, "bounds", None)
-        if bounds is None:
+        merged: PyTree = self.merged()
+        if isinstance(merged, Collection):
+            return merged.bounds()
+        if "" not in (reading := read(merged)).bounds:
             raise AttributeError(
-                f"{type(self.copies).__name__} has no bounds(): its value is no estimate. Those "
+                f"{type(merged).__name__} has no bounds(): its value is no estimate. Those "
                 f"that have bounds are read from scores or values in bins, such as AUROC"
             )
-        merged: PyTree = self.merged()
-        return merged.bounds()
+        return placed_as(merged, reading.bounds[""].rounded_outward())
 
     def merged(self) -> Metric:
         """The copies merged: on the host where this process can address them, else by `sync`.
@@ -342,15 +339,12 @@ class PerDevice(Metric):
             holders = _processes_of(self.mesh)
             if jax.process_index() not in holders:
                 raise NotAddressableError(
-                    f"per_device({type(self.copies).__name__}): this process has no device of the "
-                    f"mesh, so it cannot read the metric; read it on the processes {holders}"
+                    f"{self._name}: this process has no device of the mesh, so it cannot read the "
+                    f"metric; read it on the processes {holders}"
                 )
             return self.sync()
         with np.errstate(all="ignore"):  # on devices, NaN and infinity give no warnings either
             return merge_copies(fetched(self.copies), self.device_count)  # as on the devices
-
-    def readers(self) -> list[Argument]:
-        return self.copies.readers()
 
     def reading(self) -> Reading:
         return self.merged().reading()
@@ -368,22 +362,26 @@ class PerDevice(Metric):
 
     def loaded(self, saved: PyTree, where: str) -> Self:
         # A plain metric is loaded and then replicated, so the layout when saving does not matter.
-        empty = jax.tree.map(lambda leaf: leaf[0], self.copies.emptied())
+        empty = self._plain()
         # Errors name the class of the metric that was saved, which is the plain one.
         outermost = where == type(self).__name__
         loaded = empty.loaded(saved, type(empty).__name__ if outermost else where)
-        return self.with_parts({"copies": self._replicate(loaded)})
+        return self.with_metric(self._replicate(loaded))
 
     def completed(self, saved: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: leaf[0], self.copies.emptied()).completed(saved)
+        return self._plain().completed(saved)
+
+    def _plain(self) -> Metric:
+        """The empty metric without copies, on the host."""
+        return _first(self.copies.emptied())
 
     # It is pickled as a plain metric, and the ids of the devices of the mesh.
 
     def __getstate__(self) -> Parts:
         if not all(map(is_addressable, jax.tree.leaves(self.copies))):
             raise NotAddressableError(
-                f"per_device({type(self.copies).__name__}): this process holds only a part of the "
-                f"copies, so the metric cannot be pickled; pickle its sync()"
+                f"{self._name}: this process holds only a part of the copies, so the metric cannot "
+                f"be pickled; pickle its sync()"
             )
         mesh = self.mesh
         ids = np.vectorize(lambda device: device.id)(mesh.devices)
@@ -406,24 +404,15 @@ class PerDevice(Metric):
         vars(self)["mesh"] = Mesh(devices, axis_names, axis_types=axis_types)
         super().__setstate__({"copies": self._replicate(plain)})
 
-    def from_outputs(self, **outputs: str | None) -> Self:
-        return self.with_parts({"copies": self.copies.from_outputs(**outputs)})
-
-    def routes(self) -> list[Route]:
-        return self.copies.routes()
-
-    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
-        return self.copies.arguments_from(outputs)
-
     def combine(self, other: PyTree) -> Self:
-        return self.with_parts({"copies": _combine(self, other)})
+        return self.with_metric(_combine(self, other))
 
     @outside_mesh
     def emptied(self) -> Self:
         """The empty metric, with its copies on the devices of its mesh."""
         if is_traced(self):
-            return self.with_parts({"copies": _reset(self)})
-        return self.with_parts({"copies": self._on_devices(self.copies.emptied())})
+            return self.with_metric(_reset(self))
+        return self.with_metric(self._on_devices(self.copies.emptied()))
 
     def _on_devices(self, copies: Metric) -> Metric:
         """NumPy arrays, with a row for each device, on the devices; nothing is compiled."""
@@ -476,21 +465,6 @@ class PerDevice(Metric):
         metric = jax.device_put(metric, NamedSharding(self.mesh, P()))
         return jax.jit(self._mapped(local, in_specs=P()))(metric)
 
-    def _placed(self, x: jax.Array, rows: bool) -> jax.Array:
-        """`x` on the devices of the mesh, as `shard_map` expects it: sharded by rows, or whole."""
-        sharding = None if isinstance(x, Tracer) else getattr(x, "sharding", None)
-        if not isinstance(x, Tracer) and getattr(sharding, "mesh", None) != self.mesh:
-            return jax.device_put(x, NamedSharding(self.mesh, P(self.axis_names) if rows else P()))
-        explicit = explicit_axes(self.mesh)
-        if not explicit:
-            return x  # on `Auto` axes, the compiler moves the rows where necessary
-        spec = (tuple(name for name in self.axis_names if name in explicit) or None,)
-        spec = spec if rows else ()
-        now = jax.typeof(x).sharding.spec
-        if P(*now[: len(spec)]) == P(*spec) and not any(now[len(spec) :]):
-            return x
-        return jax.sharding.reshard(x, NamedSharding(self.mesh, P(*spec)))
-
 
 def _processes_of(mesh: Mesh) -> list[int]:
     """The processes that have devices of a mesh, sorted."""
@@ -526,7 +500,12 @@ def _reset(metric: PerDevice) -> Metric:
     return metric._mapped(lambda x: _stacked(_own(x).emptied()))(metric.copies)
 
 
-# In `PerDevice`, every array has a leading axis of devices, of size 1 on each device.
+# Of the copies, every array has a leading axis of devices, of size 1 on each device.
+
+
+def _first(copies: Metric) -> Metric:
+    """The copy of the first device."""
+    return jax.tree.map(lambda x: x[0], copies)
 
 
 def _own(copies: Metric) -> Metric:
@@ -537,84 +516,3 @@ def _own(copies: Metric) -> Metric:
 def _stacked(metric: Metric) -> Metric:
     """The copy of this device, with the device axis."""
     return jax.tree.map(lambda x: lax.expand_dims(jnp.asarray(x), (0,)), metric)
-
-
-def _divisible(call: Call, devices: int) -> Call:
-    """The call, padded so that its number of rows is divisible by the number of devices."""
-    caller, (args, kwargs) = f"per_device({call.metric}).update", call.by_name
-    args = tuple(_global(x, caller) for x in args)  # one by one: `()` would become an array
-    if not call.rows:
-        kwargs = {name: _global(x, caller) for name, x in kwargs.items()}
-        return replace(call, args=args, kwargs=kwargs)
-    weights = kwargs.get("weights")
-    kwargs = {name: _global(x, caller) for name, x in kwargs.items() if name != "weights"}
-    repeated = [name for name in call.broadcast if name in kwargs and kwargs[name].ndim == 0]
-    data = jax.tree.leaves((args, {n: x for n, x in kwargs.items() if n not in repeated}))
-    if weights is not None:
-        weights = numeric(weights, "weights") if np.ndim(weights) == 0 else _global(weights, caller)
-    shapes = ", ".join(str(x.shape) for x in data)
-    sizes = {x.shape[0] if x.ndim else None for x in data}
-    if len(sizes) > 1:
-        raise MetricInputError(
-            f"{caller}: expected arrays that share one leading axis, which is split over the "
-            f"devices; got shapes {shapes}. Give one value for each row"
-        )
-    size = sizes.pop() if sizes else None
-    if weights is not None and weights.ndim and (size is None or weights.shape[0] not in (1, size)):
-        raise MetricInputError(
-            f"{caller}: weights of shape {weights.shape} do not broadcast against the leading axes "
-            f"of the examples, of shape {shapes}"
-        )
-    if size is None:  # zero-dimensional arrays: a batch of one row
-        args, kwargs = jax.tree.map(lambda x: x[None], (args, kwargs))
-        size = 1
-    elif repeated:
-        kwargs |= {name: xp.broadcast_to(kwargs[name], (size,)) for name in repeated}
-    if weights is not None:
-        weights = xp.broadcast_to(weights, (size, *weights.shape[1:]))
-    missing = -size % devices  # what is left to the next multiple
-    if missing:
-        if "weights" not in call.takes:
-            raise MetricInputError(
-                f"{caller}: {size} rows are not divisible by {devices} devices, and they cannot be "
-                f"padded because update takes no weights; pad or split the batch, or give "
-                f"{call.metric}.update a weights= argument"
-            )
-        if weights is None:
-            weights = beside(data, np.ones(size, np.bool_))
-        args, kwargs, weights = with_empty_rows((args, kwargs, weights), missing)
-    kwargs = kwargs if weights is None else kwargs | {"weights": weights}
-    return replace(call, args=args, kwargs=kwargs)
-
-
-def _refuse_split(call: Call, devices: int) -> None:
-    """Raises if rows that belong together are on several devices, where their values are known."""
-    value = split_over(call, devices)
-    if value is not None:
-        raise MetricInputError(
-            f"per_device({call.metric}).update: {call.together}={value} has rows on several "
-            f"devices; expected all of them on one. Sort the rows by {call.together} and pad each "
-            f"device's part with rows of weight zero, or leave out {call.together}= and give "
-            f"arrays of shape (Q, D)"
-        )
-
-
-def _global(argument: PyTree, caller: str) -> PyTree:
-    """The argument with JAX arrays as its leaves.
-
-    Raises:
-        NotAddressableError: there are several processes, and only this process holds an array.
-    """
-    # Under a trace, JAX takes an argument to be the same on every process.
-    several = jax.process_count() > 1 and not isinstance(jnp.zeros(()), Tracer)
-
-    def array(x: PyTree) -> jax.Array:
-        if several and not isinstance(x, Tracer) and getattr(x, "is_fully_addressable", True):
-            raise NotAddressableError(
-                f"{caller}: only this process holds an array of shape {np.shape(x)}, so each of "
-                f"the {jax.process_count()} processes would pass a different one; make it a global "
-                f"array with datarax.distributed.global_batch"
-            )
-        return numeric(x, caller)
-
-    return jax.tree.map(array, argument, is_leaf=is_numbers)

@@ -82,13 +82,17 @@ class Wrapper(Metric):
         given = {name: getattr(copy, name) for name in self.fields}
         # The constructor checks the new metric; what it makes lacks the data of this wrapper.
         type(self)(**given | {"metric": metric})
-        return copy.with_parts({"metric": metric})
+        return copy.with_metric(metric)
+
+    def with_metric(self, metric: Metric) -> Self:
+        """A copy that holds `metric`, which is not checked."""
+        return self.with_parts({"metric": metric})
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         return self.metric.calls(args, kwargs)
 
     def apply(self, calls: PyTree) -> Self:
-        return self.with_parts({"metric": self.metric.apply(calls)})
+        return self.with_metric(self.metric.apply(calls))
 
     def call_places(self) -> list[tuple[str, int]]:
         return self.metric.call_places()
@@ -103,7 +107,7 @@ class Wrapper(Metric):
         return self.metric.arguments_from(outputs)
 
     def from_outputs(self, **outputs: str | None) -> Self:
-        return self.with_parts({"metric": self.metric.from_outputs(**outputs)})
+        return self.with_metric(self.metric.from_outputs(**outputs))
 
     def readers(self) -> list[Argument]:
         return self.metric.readers()
@@ -112,7 +116,7 @@ class Wrapper(Metric):
         return self.metric.reading()
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
-        return self.with_parts({"metric": self.metric.apply_at(calls, target)})
+        return self.with_metric(self.metric.apply_at(calls, target))
 
 
 class MultiplyingWrapper(Wrapper):
@@ -146,9 +150,6 @@ class MultiplyingWrapper(Wrapper):
         empty, children = metric.emptied(), self.children().items()
         stacks = {name: x.with_element(empty) for name, x in children if isinstance(x, Stack)}
         return self.with_parts({"metric": metric, **stacks})
-
-    def from_outputs(self, **outputs: str | None) -> Self:
-        return self.with_metric(self.metric.from_outputs(**outputs))
 
     def replace(self, /, **changes: PyTree) -> Self:
         """The wrapper with these fields of its metric changed, as by the metric's own `replace`."""
