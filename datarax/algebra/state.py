@@ -390,13 +390,13 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         if both:
             return counted_once(self, both).combine(counted_once(other, both))
         if axes := len(self.leading_axes()):
-            return _combined_in_program(self, other, axes)
+            return _combine_in_program(self, other, axes)
         leaves = jax.tree.leaves((self, other))
         if is_traced(leaves):
             return self.combine(other)
         groups = set() if is_near(leaves) else device_sets(leaves)
         if len(groups) == 1:
-            return _combined_in_program(self, other, 0)
+            return _combine_in_program(self, other, 0)
         if len({frozenset(x.process_index for x in group) for group in groups}) > 1:
             raise NotAddressableError(
                 f"{type(self).__name__}.merge: the two are on devices of different processes, so "
@@ -589,7 +589,7 @@ def marked_untouched(empty: S) -> S:
 
 
 @partial(jax.jit, static_argnums=2)
-def _combined_in_program(a: S, b: S, axes: int) -> S:
+def _combine_in_program(a: S, b: S, axes: int) -> S:
     """`a.combine(b)`; with leading axes, of each of the states with the one at its place."""
     combine = type(a).combine
     for _ in range(axes):
