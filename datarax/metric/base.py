@@ -385,7 +385,7 @@ def read(metric: Metric, given: GivenNumbers = ()) -> Reading:
 def without_copies(metric: Metric) -> Metric:
     """The metric, merged if it has a copy for each device."""
     copies: PyTree = metric
-    return copies.merged() if metric.owns_mesh else metric
+    return copies.merge_copies() if metric.owns_mesh else metric
 
 
 @read_on_host

@@ -234,7 +234,7 @@ class PerDevice(Wrapper):
                 f"datarax.io.save, and {restored}"
             )
         try:
-            return fetched(self.merged())
+            return fetched(self.merge_copies())
         except DataraxError:
             raise
         except (RuntimeError, ValueError) as error:  # of the runtime; on CPU, a ValueError
@@ -316,7 +316,7 @@ class PerDevice(Wrapper):
         Raises:
             AttributeError: the metric has no bounds.
         """
-        merged: PyTree = self.merged()
+        merged: PyTree = self.merge_copies()
         if isinstance(merged, Collection):
             return merged.bounds()
         if "" not in (reading := read(merged)).bounds:
@@ -326,7 +326,7 @@ class PerDevice(Wrapper):
             )
         return placed_as(merged, reading.bounds[""].rounded_outward())
 
-    def merged(self) -> Metric:
+    def merge_copies(self) -> Metric:
         """The copies merged: on the host where this process can address them, else by `sync`.
 
         Raises:
@@ -347,18 +347,18 @@ class PerDevice(Wrapper):
             return merge_copies(fetched(self.copies), self.device_count)  # as on the devices
 
     def reading(self) -> Reading:
-        return self.merged().reading()
+        return self.merge_copies().reading()
 
     @outside_mesh
     @requiring_arrays
     def invalid_count(self) -> jax.Array:
-        return self.merged().invalid_count()
+        return self.merge_copies().invalid_count()
 
     # It is saved as a plain metric, so that it can be restored on any number of devices.
 
     def saved(self) -> dict[str, PyTree]:
         """The same as `sync().saved()`. On several processes, all must call it."""
-        return self.merged().saved()
+        return self.merge_copies().saved()
 
     def loaded(self, saved: PyTree, where: str) -> Self:
         # A plain metric is loaded and then replicated, so the layout when saving does not matter.
@@ -386,7 +386,7 @@ class PerDevice(Wrapper):
         mesh = self.mesh
         ids = np.vectorize(lambda device: device.id)(mesh.devices)
         on_mesh = ids, mesh.axis_names, mesh.axis_types
-        return super().__getstate__() | {"copies": fetched(self.merged()), "mesh": on_mesh}
+        return super().__getstate__() | {"copies": fetched(self.merge_copies()), "mesh": on_mesh}
 
     def __setstate__(self, attributes: Parts) -> None:
         ids, axis_names, axis_types = attributes["mesh"]
