@@ -132,7 +132,8 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
     _templates: ClassVar[dict[str, "State"]] = {}
     """The states that the class body and those of its bases define, by name."""
     hidden_names: ClassVar[frozenset[str]] = frozenset()
-    """The names that `help` and the tab key leave out: they are not for users."""
+    """The names that `help` and the tab key leave out: they are not for users. Those that a class
+    lists are left out of it and of its subclasses, and so are most of `Metric`."""
     delegates: ClassVar[bool] = False
     """True if `update` only passes arguments on to other states, and each takes its own."""
 
@@ -238,10 +239,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         _seal(self)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with these attributes changed.
-
-        Any child may be changed, and a field that does not affect what the state holds, such as
-        `on_invalid`.
+        """A copy with these attributes changed: states, or fields that affect no update.
 
         Raises:
             AttributeError: an attribute does not exist.
@@ -350,8 +348,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
     def reset(self) -> Self:
         """An empty state of the same configuration: the identity of `merge`.
 
-        Its arrays are where those of this state are, so that no step is compiled again. This state
-        may be donated.
+        Its arrays are where those of this state are. This state may be donated.
         """
         traced = is_traced(self)
         note_reset(self, traced)
@@ -372,9 +369,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
     @outside_mesh
     @requiring_arrays
     def merge(self, other: Self) -> Self:
-        """The state that results if one state sees the data of both.
-
-        The result is where this state is.
+        """The state that results if one state sees the data of both; it is where this one is.
 
         Raises:
             ConfigurationMismatchError: class, configuration or shape differ; names the field.
@@ -408,12 +403,11 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         return placed_near(self, merged) if groups else merged
 
     def sync(self, axis_name: AxisName) -> Self:
-        """Merges the states of all devices along `axis_name`; every device gets the result.
+        """Merges the states of all devices along `axis_name`: all get the same, bit for bit.
 
-        Call it inside `shard_map` or `pmap`. The result is the same bit for bit on every device. A
-        state that is replicated along the axis counts once; but in `pmap`, and with
-        `check_vma=False`, JAX does not tell which are. There, sync only what is new:
-        `m = m.merge(m.reset().update(x).sync(axis_name))`.
+        Call it inside `shard_map` or `pmap`. A state that is replicated along the axis counts once.
+        In `pmap`, and with `check_vma=False`, JAX does not tell which are: there, sync only what is
+        new, `m = m.merge(m.reset().update(x).sync(axis_name))`.
 
         Raises:
             AxisNotBoundError: `axis_name` is not bound here.

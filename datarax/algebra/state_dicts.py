@@ -57,19 +57,17 @@ class Saveable:
 
     @outside_mesh
     def load_state_dict(self, state_dict: SavedState, *, partial: bool = False) -> Self:
-        """A copy of this state that holds the arrays of `state_dict`.
+        """A copy of this state that holds the arrays of `state_dict`, where those of this one are.
 
-        The arrays are where those of this state are, and outputs have the names of this state. All
-        processes that share its devices must call it.
+        All processes that share its devices must call it. Outputs keep the names of this state.
 
         Args:
             state_dict: what `state_dict()` of an equal state gave.
-            partial: whether a `Collection` may have other members than were saved: those that it
-                alone has start empty, and others are left out.
+            partial: whether a `Collection` may have other members: its own others start empty.
 
         Raises:
-            ConfigurationMismatchError: `state_dict` has another format, class, configuration,
-                shape or dtype, or no member in common; names the field.
+            ConfigurationMismatchError: another format, class, configuration, shape or dtype was
+                saved, or no member in common; names the field.
             NotAddressableError: processes that share the devices pass different arrays.
         """
         where = type(self).__name__

@@ -92,11 +92,9 @@ class Metric(State):
     """
 
     on_invalid: OnInvalid = "propagate"
-    """The policy for data that could not be used, which is counted, and said at reading:
-    "propagate" makes a result that is no integer NaN, "exclude" leaves such data out, and "raise"
-    raises `InvalidValuesError` outside `jit`. It applies at reading, so
-    `metric.replace(on_invalid="exclude")` reads the same state in the other way.
-    """
+    """The policy for data that could not be used, at reading: "propagate" makes a result NaN unless
+    it is an integer, "exclude" leaves such data out, "raise" raises `InvalidValuesError` outside
+    `jit`. `metric.replace(on_invalid="exclude")` reads the same state in the other way."""
     outputs: Outputs = field(default=(), init=False)
     """Pairs of an argument of `update` and the output of a step for it: see `from_outputs`."""
 
@@ -119,6 +117,7 @@ class Metric(State):
     formula of a standard error."""
 
     unrestored_fields = ("outputs",)
+    hidden_names = frozenset({"outputs"})
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(updating)
     declared: ClassVar[Declared] = Declared()
     """The methods that the class defines, as they are written."""
@@ -138,7 +137,8 @@ class Metric(State):
         if isinstance(own, Shareable):
             cls.update = own.update
         super().__init_subclass__(**kwargs)
-        cls.hidden_names = frozenset(type.__dir__(Metric)) - _FOR_USERS
+        hidden = (each.hidden_names for each in cls.__mro__ if issubclass(each, State))
+        cls.hidden_names = (frozenset(type.__dir__(Metric)) - _FOR_USERS).union(*hidden)
         if "compute" in vars(cls):
             cls.compute = _read_under_policy(cls.compute)
         if "update" in vars(cls) and "terms_by_row" not in vars(cls):
@@ -178,8 +178,7 @@ class Metric(State):
 
         Args:
             as_json: whether to return only what `json.dumps` takes.
-            **given: what is known only now: `elapsed=` seconds, `steps=`. Each goes to the metrics
-                that read it, such as `Sum(per="elapsed")`.
+            **given: what is known only now, such as `elapsed=` for `Sum(per="elapsed")`.
 
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".

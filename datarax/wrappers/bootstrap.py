@@ -87,6 +87,9 @@ class Resampled(WithArgument):
     """The base of wrappers that hold replicas of their metric, for resampled data."""
 
     needs_own: ClassVar[bool] = False
+    hidden_names = frozenset(
+        {"stack", "seen", "configure", "resampled", "spread", "without_spread"}
+    )
 
     replicas: int
     seed: int

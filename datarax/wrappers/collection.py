@@ -101,6 +101,7 @@ class Collection(Metric):
     """
 
     delegates: ClassVar[bool] = True
+    hidden_names = frozenset({"groups", "members", "parts", "shares", "updated_metrics"})
     shares: ClassVar[bool] = True
     """True if all metrics get the same outputs, so that equal statistics are shared."""
 

@@ -125,6 +125,8 @@ class Compare(Pairs, Resampled):
         {'a': 0.8, 'b': 0.93, 'difference': 0.13, 'lower': -0.02, 'p_value': 0.13, 'upper': 0.27}
     """
 
+    hidden_names = frozenset({"other_stack", "paired", "sampled"})
+
     method: Literal["bootstrap", "formula"]
     clusters: int | None
     other_stack: Stack = state()

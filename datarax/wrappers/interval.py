@@ -177,6 +177,7 @@ class Interval(WithArgument):
     """
 
     weights_repeat = False
+    hidden_names = frozenset({"moments", "sums", "squares"})
 
     confidence: float
     method: Method

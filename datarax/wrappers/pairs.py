@@ -43,6 +43,9 @@ class Pairs(WithArgument):
     """
 
     needs_own: ClassVar[bool] = False
+    hidden_names = frozenset(
+        {"lost", "hold_pairs", "check_twice", "reading_with", "updated_pairs", "updated_pairs_at"}
+    )
 
     other: Metric = state()
     """The metric of the second model."""

@@ -126,6 +126,7 @@ class PerDevice(Wrapper):
     """
 
     owns_mesh: ClassVar[bool] = True
+    hidden_names = frozenset({"copies", "merged"})
     copies: Metric = state()
     """The metric; each of its arrays has a leading axis of devices."""
 

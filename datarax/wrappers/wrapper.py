@@ -39,6 +39,7 @@ class Wrapper(Metric):
     """
 
     delegates: ClassVar[bool] = True
+    hidden_names = frozenset({"with_metric"})
 
     metric: Metric = field(kw_only=False)
     """The metric that is wrapped: one without copies for each device."""
@@ -127,6 +128,7 @@ class MultiplyingWrapper(Wrapper):
     """
 
     unrestored_fields = ("outputs", "routed")
+    hidden_names = frozenset({"routed"})
     routed: tuple[tuple[str, str | None], ...] = field(default=(), init=False)
     """The outputs that `from_outputs` names for the arguments of the wrapper itself."""
 
@@ -162,6 +164,8 @@ class MultiplyingWrapper(Wrapper):
 class Stacked(MultiplyingWrapper):
     """The base of wrappers that hold one or more states of their metric, in `stack`."""
 
+    hidden_names = frozenset({"stack"})
+
     stack: Any = state()
     """A `Stack` of states of the metric."""
 
@@ -183,6 +187,8 @@ class WithArgument(MultiplyingWrapper):
 
     # The argument travels in the calls of the metric, so that it is padded, split over devices and
     # cut into rows as theirs. `_apply` takes it out again.
+
+    hidden_names = frozenset({"needs_own", "own", "own_routes"})
 
     needs_own: ClassVar[bool]
     """True if the argument is required."""
