@@ -1,0 +1,154 @@
+"""How much a reader of the code has to know: names, lines of help, calls, lines, questions.
+
+    python benchmarks/house.py
+
+Calls are those of Python functions in a second call of the same kind (`sys.setprofile`), where
+nothing is compiled or loaded any more; "own" are those of the package, and the files are those that
+hold them. Names are those that a class has or inherits, without those that begin with an
+underscore. A question about the place asks where or how wide an array is.
+"""
+
+import inspect
+import io
+import os
+import pydoc
+import re
+import sys
+import tokenize
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+sys.path.append(str(Path(__file__).parent.parent))
+
+import jax
+import numpy as np
+
+import datarax
+from benchmarks.lines import PACKAGE, Lines
+from datarax import metrics
+
+OF_PLACE = {
+    *("on_host", "is_on_host", "x64_enabled", "when_known", "none_true", "all_finite"),
+    *("has_wide", "is_wide", "itemsize"),
+}
+PROBE = re.compile(r"""\b(?:getattr|hasattr)\([^()]*(?:\([^()]*\))?, ["']|\bvars\(\w+\)\[["']""")
+"""An attribute that is asked for by a string."""
+
+
+def names_of(cls: type) -> tuple[set[str], set[str]]:
+    """The methods and properties of a class, and its other attributes, without private ones."""
+    methods, others = set[str](), set[str]()
+    for base in cls.__mro__[:-1]:
+        for name in {*vars(base), *inspect.get_annotations(base)}:
+            value = inspect.getattr_static(base, name, None)
+            is_method = callable(value) or isinstance(value, property | classmethod)
+            if not name.startswith("_"):
+                (methods if is_method else others).add(name)
+    return methods, others - methods
+
+
+def calls_of(function: Callable[[], object]) -> tuple[int, int, int]:
+    """The calls in a function: all, those of the package, and the files that hold the latter."""
+    files: list[str] = []
+
+    def seen(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            files.append(frame.f_code.co_filename)
+
+    sys.setprofile(seen)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    own = [file for file in files if file.startswith(str(PACKAGE))]
+    return len(files), len(own), len(set(own))
+
+
+def second(function: Callable[[], object]) -> str:
+    """The calls of a function that ran before, in words."""
+    function()
+    every, own, files = calls_of(function)
+    return f"{every:,} calls; own {own:,} in {files} files"
+
+
+def questions(folder: Path) -> int:
+    """How often the modules of a folder ask for a place or a width, without imports."""
+    found = 0
+    for file in folder.rglob("*.py"):
+        tokens = tokenize.generate_tokens(io.StringIO(file.read_text()).readline)
+        found += sum(
+            token.type == tokenize.NAME
+            and token.string in OF_PLACE
+            and not token.line.startswith(("from", "import", "    " + token.string + ","))
+            for token in tokens
+        )
+    return found
+
+
+def five() -> dict[str, datarax.Metric]:
+    """The metrics of a collection for a classifier."""
+    return {
+        "loss": metrics.Mean().from_outputs(values="loss"),
+        "accuracy": metrics.Accuracy(num_classes=10),
+        "precision": metrics.Precision(num_classes=10),
+        "recall": metrics.Recall(num_classes=10),
+        "f1": metrics.F1(num_classes=10),
+    }
+
+
+def journeys() -> None:
+    """Prints the calls of updates and readings."""
+    rng = np.random.default_rng(0)
+    x, target = rng.random(64, np.float32), rng.integers(0, 10, 64).astype(np.int32)
+    mean = metrics.Mean().update(x)
+    print("update of a mean:", second(lambda: mean.update(x)))
+    print("results of a mean:", second(lambda: mean.results()))
+    batch = {"loss": x, "preds": target, "target": target}
+    collection = datarax.Collection(five())
+
+    def trace() -> None:
+        # A new function each time, which JAX has not traced yet.
+        jax.make_jaxpr(lambda metric, batch: metric.update(**batch))(collection, batch)
+
+    print("trace of five metrics:", second(trace))
+    mesh = jax.make_mesh((8,), ("data",))
+    for name, metric, given in (
+        ("a mean", metrics.Mean(), (x,)),
+        ("an AUROC", metrics.AUROC(), (x, target % 2)),
+    ):
+        copies = datarax.per_device(metric, mesh, "data").update(*given)
+        print(f"results of per_device({name}):", second(copies.results))
+
+
+def main() -> None:
+    methods, others = map(len, names_of(datarax.Metric))
+    print(f"names of Metric: {methods} methods and properties, {others} attributes")
+    own = vars(datarax.Collection).items()
+    count = sum(
+        name[:2] != "__" and (callable(x) or isinstance(x, property | classmethod | staticmethod))
+        for name, x in own
+    )
+    print(f"methods and properties of Collection itself: {count}")
+    text = pydoc.plain(pydoc.render_doc(metrics.SpearmanCorrCoef))
+    print(f"lines of help(SpearmanCorrCoef): {text.count(chr(10))}")
+    for metric in (metrics.SpearmanCorrCoef(), datarax.Bootstrap(metrics.Mean(), 10)):
+        shown = [name for name in dir(metric) if name[0] != "_"]
+        print(f"names on the tab key of {type(metric).__name__}: {len(shown)}")
+    journeys()
+    for folder in ("algebra", "metric", "wrappers", "statistics"):
+        if (PACKAGE / folder).exists():
+            print(f"code lines of {folder}/: {Lines.of(PACKAGE / folder).code:,}")
+    asked = sum(questions(PACKAGE / folder) for folder in ("statistics", "metrics"))
+    print(f"questions about the place in statistics/ and metrics/: {asked}")
+    engine = [file for folder in ("algebra", "metric") for file in (PACKAGE / folder).rglob("*.py")]
+    probes = sum(len(PROBE.findall(file.read_text())) for file in engine)
+    print(f"attributes asked for by a string in algebra/ and metric/: {probes}")
+    lines = Lines.of(PACKAGE)
+    print(f"comments in a hundred lines: {100 * lines.comments / lines.code:.1f}")
+
+
+if __name__ == "__main__":
+    main()
