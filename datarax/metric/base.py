@@ -133,8 +133,8 @@ class Metric(State):
 
     def __init_subclass__(cls, **kwargs: bool) -> None:
         cls.declared = Declared.by(cls, Metric)
-        own: PyTree = vars(cls).get("update")
-        if isinstance(own, Shareable):
+        own: PyTree = cls.update
+        if isinstance(own, Shareable):  # of its own, or of a class that is no metric
             cls.update = own.update
         super().__init_subclass__(**kwargs)
         hidden = (each.hidden_names for each in cls.__mro__ if issubclass(each, State))

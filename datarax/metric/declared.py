@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, TypeVar, cast
 
 from datarax._typing import PyTree
@@ -14,6 +15,10 @@ class Shareable:
     """An `update` that is declared as `shareable`, until its class is made."""
 
     update: Callable[..., Any]
+
+    def __get__(self, metric: Any, owner: type) -> Any:
+        """A method, also of a class that is no metric, for `super()`."""
+        return self if metric is None else MethodType(self.update, metric)
 
 
 def shareable(update: Method) -> Method:

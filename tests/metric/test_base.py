@@ -23,8 +23,9 @@ from datarax import (
     MetricInputError,
     UnknownMetricError,
 )
+from datarax.metric.declared import shareable, shares_statistic
 from datarax.metrics import Accuracy, ConfusionMatrix, Max, Mean, Min, Std, Sum, Variance
-from datarax.statistics import Moments
+from datarax.statistics import Moments, WeightedTotal
 from tests.helpers import assert_same, collectives_in, draw, make_mesh, over_shards, place
 
 # A user's own metrics.
@@ -489,3 +490,29 @@ def test_gradients_pass_through():
     want = 2 * (np.asarray(x) - 3) / 3
     got = jax.jit(jax.grad(lambda x: Variance().update(x).compute()))(x)
     np.testing.assert_allclose(got, want, 1e-5)
+
+
+class SharedUpdate:
+    """Not a metric: a class that metrics inherit a marked `update` from."""
+
+    @shareable
+    def update(self, values, *, weights=None):
+        return self.replace(statistic=self.statistic.update(values, weights=weights))
+
+
+def test_a_marked_update_of_a_class_that_is_no_metric():
+    class Inherits(SharedUpdate, datarax.Metric):
+        statistic = WeightedTotal()
+
+        def compute(self):
+            return self.statistic.mean
+
+    class Calls(Inherits):
+        def update(self, values):
+            return super().update(2 * values)
+
+    values = np.arange(4.0, dtype=np.float32)
+    assert shares_statistic(Inherits())
+    assert not shares_statistic(Calls())
+    assert Inherits().update(values).compute() == 1.5
+    assert jax.jit(Calls().update)(values).compute() == 3.0
