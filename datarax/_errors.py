@@ -75,9 +75,9 @@ class ScoresWarning(UserWarning):
     """Scores are probably of another kind than the metric takes them for.
 
     Scores that are not from 0 to 1 are compared with a threshold of probabilities; logits of
-    different rows are compared; probabilities are taken for logits; a loss is negative. An update
-    warns of values that are known outside `jit`. All updates count such scores in the state, and
-    `results` and a collector warn of them.
+    different rows are compared; probabilities are taken for logits; a loss is negative. Every
+    update counts such scores in the state. `compute` and `results` outside `jit`, and a collector,
+    warn of them.
     """
 
 

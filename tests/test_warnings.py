@@ -14,6 +14,9 @@ from datarax.metrics import AUROC, BLEU, Accuracy, Mean, Perplexity
 from datarax.training import StatefulMetric
 
 LOGITS, LABELS = np.array([-3.0, 4.0]), np.array([0, 1])
+OTHER_AXIS = np.float32([[[0.3, 0.9], [0.7, 0.1]]] * 4)  # probabilities along axis 1
+STATEFUL = StatefulMetric(Accuracy())
+STATEFUL.update(LOGITS, LABELS)
 
 
 class Refusing(Writer):
@@ -30,14 +33,15 @@ def written():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: Accuracy().update(LOGITS, LABELS),
-        lambda: Accuracy().update(jnp.array(LOGITS), LABELS),
-        lambda: AUROC(num_classes=2).update(LOGITS[None] * 2, LABELS[:1]),
-        lambda: Perplexity().update(np.full((2, 4), 0.25), LABELS),
-        lambda: datarax.Collection({"a": Accuracy()}).update(preds=LOGITS, target=LABELS),
-        lambda: datarax.Sliced(Accuracy(), 2).update(LOGITS, LABELS, slices=LABELS),
-        lambda: datarax.Bootstrap(Accuracy(), 2).update(LOGITS, LABELS),
-        lambda: StatefulMetric(Accuracy()).update(LOGITS, LABELS),
+        lambda: Accuracy().update(LOGITS, LABELS).results(),
+        lambda: Accuracy().update(jnp.array(LOGITS), LABELS).compute(),
+        lambda: AUROC(num_classes=2).update(LOGITS[None] * 2, LABELS[:1]).compute(),
+        lambda: Perplexity().update(np.full((2, 4), 0.25), LABELS).results(),
+        lambda: datarax.Collection({"a": Accuracy()}).update(preds=LOGITS, target=LABELS).results(),
+        lambda: datarax.Sliced(Accuracy(), 2).update(LOGITS, LABELS, slices=LABELS).results(),
+        lambda: datarax.Bootstrap(Accuracy(), 2).update(LOGITS, LABELS).compute(),
+        lambda: STATEFUL.results(),
+        lambda: Accuracy(num_classes=2).update(OTHER_AXIS, np.zeros((4, 2), int)),
         lambda: BLEU().update(["a", "b"], [["a", "b"], ["a", "b"]]),
         lambda: Mean().update(np.nan).results(),
         lambda: datarax.Collection({"a": Mean()}).update(values=np.nan).compute(),
@@ -56,8 +60,8 @@ def test_two_lines_that_warn_of_the_same_both_warn():
     # The default filter shows a warning once for each line.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        Accuracy().update(LOGITS, LABELS)
-        Accuracy().update(LOGITS, LABELS)
+        STATEFUL.results()
+        STATEFUL.results()
     assert len(caught) == 2
 
 

@@ -471,8 +471,6 @@ def _said(caught: Sequence[warnings.WarningMessage]) -> list[str]:
 
 
 def _of_command(message: str) -> str:
-    """A warning, with the metric's name and the option as the command has them."""
+    """A warning, with the metric's name as the command has it."""
     # The name has the wrappers before it, which `assembled` has made, and the user has not.
-    message = re.sub(r"^metric '[^'/]*/([^']*)'", r"\1", message)
-    message = message.replace("give from_logits=True", "give --scores logits")
-    return message.replace("give from_logits=False", "give --scores probabilities")
+    return re.sub(r"^metric '[^'/]*/([^']*)'", r"\1", message)

@@ -16,6 +16,7 @@ from datarax.evaluation.outcome_summary import (
     numbers,
     of_replicas,
     plain,
+    score_notes,
     undefined_notes,
 )
 from datarax.evaluation.slice_tests import FEWEST_ROWS
@@ -66,7 +67,11 @@ def comparison_of(
             "slices": slices,
             "excluded": [*excluded, *_lost(config, models)],
             "confidence": config.confidence,
-            "notes": [*notes, *undefined_notes(config, models, of_slices, below="models/")],
+            "notes": [
+                *notes,
+                *score_notes(models),
+                *undefined_notes(config, models, of_slices, below="models/"),
+            ],
         }
     )
 

@@ -83,9 +83,23 @@ def summary_of(outcome: Outcome, version: str) -> Json:
             "largest_losses": largest_losses.as_json(config, outcome.worst),
             "excluded": [*absent, *_unusable(whole, config, _of_labels(outcome))],
             "confidence": config.confidence,
-            "notes": undefined_notes(config, whole, of_slices),
+            "notes": [*score_notes(whole), *undefined_notes(config, whole, of_slices)],
         }
     )
+
+
+def score_notes(reading: Reading) -> list[str]:
+    """Says once which metrics got scores of another kind than they take them for.
+
+    Not of figures and tables by class, which have the same scores.
+    """
+    found: dict[str, list[str]] = {}
+    for name, said in reading.doubts():
+        if not name.startswith(("figure/", "class/")):
+            said = said.replace("give from_logits=True", "give --scores logits")
+            said = said.replace("give from_logits=False", "give --scores probabilities")
+            found.setdefault(said, []).append(name)
+    return [f"{', '.join(names)}: {said}" for said, names in found.items()]
 
 
 def undefined_notes(

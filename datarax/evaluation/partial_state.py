@@ -126,8 +126,8 @@ class Folding:
     """The rows of a batch. `None`: all rows of a part are one batch."""
     x64: bool
     warns: bool = False
-    """True if the first batch warns of values that look like a mistake, such as scores that are no
-    probabilities."""
+    """True if the first batch warns of values that look like a mistake, such as integers that lose
+    digits."""
     encode: Callable[[Outputs], Outputs] | None = None
     """Makes the outputs from the columns; None if the columns are the outputs."""
     together: str | None = None

@@ -158,7 +158,8 @@ class Metric(State):
     def compute(self) -> PyTree:
         """The value: an array, or a pytree of arrays. NaN where there is no data.
 
-        Outside `jit`, it warns (`InvalidValuesWarning`) if some data could not be used.
+        Outside `jit`, it warns if some data could not be used (`InvalidValuesWarning`), and if
+        scores are probably of another kind than they are taken for (`ScoresWarning`).
 
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
@@ -166,7 +167,7 @@ class Metric(State):
         reading = read(self)
         if not is_traced(self):  # inside `jit` the counts are not known, so nothing can be said
             name = type(self).__name__
-            reading.checked(name).warned_of_undefined(name)
+            reading.checked(name).warned_of_undefined(name).warned_of_scores(name)
         return placed_as(self, reading.rounded())
 
     @outside_mesh
@@ -174,7 +175,8 @@ class Metric(State):
         """The value on the host, as Python numbers and NumPy arrays; waits until it is computed.
 
         Counts and sums are exact. It warns of data that could not be used, which a dict of results
-        counts as "<name>/invalid", and of a value whose bounds are far apart.
+        counts as "<name>/invalid", of scores of another kind, and of a value whose bounds are far
+        apart.
 
         Args:
             as_json: whether to return only what `json.dumps` takes.

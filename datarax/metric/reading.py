@@ -461,18 +461,27 @@ class Reading:
                 if each.category is category and np.any(each.where):
                     yield member, each
 
-    def warned(self, name: str) -> Self:
-        """This reading; warns if the scores were probably of another kind than they are taken for,
-        if the data does not define the value, and if the bounds of a value are farther apart than
-        the metric allows."""
-        self.warned_of_undefined(name)
+    def warned_of_scores(self, name: str) -> Self:
+        """This reading; warns if scores were probably of another kind than they are taken for."""
+        for member, said in self.doubts():
+            warn(f"{member or name}: {said}", ScoresWarning)
+        return self
+
+    def doubts(self) -> Iterator[tuple[str, str]]:
+        """The name of each metric whose scores were probably of another kind, with the advice."""
         for member, invalid in self.invalid.items():
-            if invalid.cut is not None and np.any(invalid.cut):
-                warn(f"{member or name}: {CUT}", CutGroupsWarning)
             by_kind: PyTree = invalid.evidence
             for kind, counts in by_kind.items():
                 if said := doubt(kind, [int(count) for count in np.asarray(counts)]):
-                    warn(f"{member or name}: {said}", ScoresWarning)
+                    yield member, said
+
+    def warned(self, name: str) -> Self:
+        """This reading; warns as `warned_of_scores`, if the data does not define the value, if
+        groups were cut, and if the bounds of a value are farther apart than the metric allows."""
+        self.warned_of_undefined(name).warned_of_scores(name)
+        for member, invalid in self.invalid.items():
+            if invalid.cut is not None and np.any(invalid.cut):
+                warn(f"{member or name}: {CUT}", CutGroupsWarning)
         for member, bounds in self.bounds.items():
             if bounds.rounded is not None and np.any(bounds.rounded):
                 at = np.argmax(np.ravel(bounds.rounded))

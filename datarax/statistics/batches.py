@@ -40,11 +40,8 @@ from datarax.statistics.invalid_counts import (
 )
 from datarax.statistics.score_kinds import FLOAT32_EPS, ScoreKind, eps_of, root_eps
 from datarax.statistics.thresholds import (
-    check_binary_logits,
-    check_known,
-    check_logits,
+    check_labels,
     check_one_hot,
-    check_sums,
     check_sums_of_axes,
 )
 
@@ -95,7 +92,6 @@ def examples(
     num_labels: int | None = None,
     probabilities: bool = False,
     ignore_index: int | None = None,
-    threshold: float | None = None,
     infinite: bool = False,
     from_logits: bool = False,
     kind: ScoreKind = "",
@@ -115,14 +111,12 @@ def examples(
         probabilities: whether `preds` must be probabilities. If not, any finite score is valid, and
             so is -inf, the logit of a class that is ruled out.
         ignore_index: examples with this target get weight zero, and are not counted as invalid.
-        threshold: the threshold with which `preds` are compared, if they should be probabilities,
-            or predicted labels 0 and 1. Then infinities and other integers are invalid, and other
-            scores on the host give a warning.
         infinite: whether infinite scores are valid.
         from_logits: whether `preds` are logits, of a softmax for multiclass, else of a sigmoid.
-            Then -inf is valid, and scores on the host that are probabilities, or of a sigmoid seem
-            to be, give a warning.
-        kind: what the scores are taken for. Evidence of another kind is in `Examples.invalid`.
+            Then -inf is valid.
+        kind: what the scores are taken for. Evidence of another kind is in `Examples.invalid`, so
+            that the reading warns. Of "probabilities", which are compared with a threshold,
+            infinities are invalid, and so are integers that are no labels 0 and 1.
         by_label: whether `Examples.rows` is asked for the scores of the labels.
         name: the name of `preds` in messages.
 
@@ -131,7 +125,6 @@ def examples(
             not 0 or 1.
         MetricTypeError: multiclass targets are not integers.
     """
-    as_given = target, weights, preds
     # A softmax does not depend on subnormal logits. Scores that may be infinite are log-odds, and
     # those of the least normal numbers do.
     of_softmax = from_logits and num_classes is not None
@@ -140,26 +133,23 @@ def examples(
     # The rows of a cross entropy convert what they need.
     as_given_on_host = kind == "softmax" and by_label and on_host(given) and not is_integer(given)
     scores, rows = given if as_given_on_host else as_float(given), None
-    any_score = infinite and not of_softmax
+    any_score, has_threshold = infinite and not of_softmax, kind == "probabilities"
     if num_classes is None:
         check_label_shapes(given, target, num_labels, name)
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
         one, zero = (xp.asarray(x, target.dtype) for x in (1, 0))
         labels = target == one
         other = ~labels & (target != zero) & xp.isfinite(as_float(target))
-        if any_score:
-            unusable_scores = is_nan
-        else:
-            unusable_scores = not_logits if from_logits or threshold is None else not_finite
+        unusable_scores = is_nan if any_score else not_finite if has_threshold else not_logits
         unusable = unusable_scores(scores) | not_finite(target) | out_of_range(other, target)
-        if probabilities or (threshold is not None and is_integer(given)):
+        if probabilities or (has_threshold and is_integer(given)):
             unusable |= out_of_range((scores < 0) | (scores > 1), scores)
     else:
         target = class_labels(target, num_classes)
         if given.shape != (*target.shape, num_classes):
             refuse_shapes(given, target, num_classes, name)
         if given.ndim > 2:
-            check_class_axis(as_given[2], num_classes, name)
+            check_class_axis(given, num_classes, name)
         # Before they are rounded: of scores, only differences matter.
         if is_wide(given) and not (probabilities or any_score):
             scores = difference(given, xp.max(given, -1, keepdims=True))
@@ -178,22 +168,18 @@ def examples(
         unusable |= evidence_of(kind, scores if rows is None else rows, given)
     weight, invalid = kept_weight(unusable, weights, target, ignore_index)
     if num_classes is None:
-        check_known(*as_given, ignore_index, threshold, name)
-        if from_logits:
-            check_binary_logits(*as_given, ignore_index, name)
-    elif from_logits:
-        check_logits(*as_given, ignore_index, name)
-    elif kind == "distributions":
-        check_sums(*as_given, ignore_index, name)
+        check_labels(target, "target", target, weights, ignore_index)
+        if has_threshold and is_integer(given):
+            check_labels(given, name, target, weights, ignore_index)
     return Examples(scores, labels, weight, invalid, min(eps_of(given), FLOAT32_EPS), rows)
 
 
-def check_class_axis(preds: ArrayLike, size: int, name: str) -> None:
-    """Warns if the classes of scores (N, C, ..., C) are along axis 1, as far as that is known.
+def check_class_axis(preds: jax.Array, size: int, name: str) -> None:
+    """Warns if the classes of scores (N, C, ..., C) on the host are along axis 1.
 
     Of other shapes, it is an error; in these both axes have the number of classes.
     """
-    shape = np.shape(preds)
+    shape = preds.shape
     if len(shape) > 2 and shape[1] == size == shape[-1]:
         check_sums_of_axes(preds, name)
 
@@ -316,14 +302,13 @@ def predictions(
         MetricInputError: the shapes do not fit together; shows both. Or labels may be one-hot.
         MetricTypeError: the labels are not integers.
     """
-    as_given = preds
     preds = numeric(preds, name, any_range=True)
     target = class_labels(target, size)
     scores = preds.ndim == target.ndim + 1
     if scores and preds.shape != (*target.shape, size):
         refuse_shapes(preds, target, size, name)
     if scores and preds.ndim > 2:
-        check_class_axis(as_given, size, name)
+        check_class_axis(preds, size, name)
     if not scores:
         one_column = target.shape == (*preds.shape[:-1], 1)
         if preds.ndim > 1 and preds.shape[-1] == size > 1 and (one_column or not is_integer(preds)):

@@ -26,7 +26,6 @@ from datarax.statistics.thresholds import (
     HIGHEST_SCORE,
     checked_threshold,
     is_above,
-    of_probabilities,
     score_kind,
 )
 
@@ -72,7 +71,6 @@ class ThresholdCounts(CountsInvalid):
             weights,
             num_labels=num_labels,
             ignore_index=self.ignore_index,
-            threshold=of_probabilities(self.threshold, self.from_logits),
             from_logits=self.from_logits,
             kind=self.invalid.scores,
             name=name,

@@ -1,7 +1,6 @@
 """`SCORE_KINDS`: what scores are taken for, and what in the data tells that they are not that.
 
-The state counts the evidence, so that a reading can warn, also of updates inside `jit`. What is
-known outside `jit` gives a warning in the update, too: see `thresholds`.
+The state counts the evidence, so that a reading can warn of all updates, also inside `jit`.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +43,7 @@ class Evidence(NamedTuple):
     what: str
     """The finding, for a warning; `{}` is how many."""
     advice: str
-    """The advice of a warning; `{name}` is the argument."""
+    """The advice of a warning."""
 
 
 def _outside(x: jax.Array, given: jax.Array) -> jax.Array:
@@ -84,7 +83,7 @@ SCORE_KINDS: dict[str, Evidence] = {
         1,
         lambda counts: counts[0] > 0,
         "{} scores were not from 0 to 1, and were compared with a threshold of probabilities",
-        "If {name} are logits, give from_logits=True; if they are other scores, give a threshold= "
+        "If preds are logits, give from_logits=True; if they are other scores, give a threshold= "
         "that is not between 0 and 1, or scale them",
     ),
     "distributions": Evidence(
@@ -93,7 +92,7 @@ SCORE_KINDS: dict[str, Evidence] = {
         lambda counts: counts[0] > 0,
         "{} rows of scores did not sum to 1, so they are no probabilities, and the scores of "
         "different rows were compared as they are",
-        "If {name} are logits, give from_logits=True, which compares their softmax; if not, give "
+        "If preds are logits, give from_logits=True, which compares their softmax; if not, give "
         "from_logits=False",
     ),
     # A row may be a distribution by chance, but not all rows.
@@ -104,7 +103,7 @@ SCORE_KINDS: dict[str, Evidence] = {
         "all {} rows held numbers from 0 to 1 with a sum of 1, and their softmax was computed, as "
         "of logits",
         "If they are probabilities, give from_logits=False, or, to a metric that takes only "
-        "logits, log({name})",
+        "logits, log(preds)",
     ),
     # Many logits may be from 0 to 1 if they hardly differ. These fill the range of a probability,
     # and end where it ends: half of them are near its ends.
@@ -121,8 +120,8 @@ SCORE_KINDS: dict[str, Evidence] = {
         1,
         lambda counts: counts[0] > 0,
         "{} losses were negative, and a loss -log(p) is not",
-        "If {name} are logits, leave out from_losses=True; if they are logarithms of "
-        "probabilities, give -{name}",
+        "If preds are logits, leave out from_losses=True; if they are logarithms of "
+        "probabilities, give -preds",
     ),
 }
 
@@ -137,14 +136,9 @@ def evidence(kind: ScoreKind, scores: PyTree, given: jax.Array) -> jax.Array:
     return SCORE_KINDS[kind].of(scores, given)
 
 
-def advice(kind: ScoreKind, name: str = "preds") -> str:
-    """Says what to do if scores are of another kind."""
-    return SCORE_KINDS[kind].advice.format(name=name)
-
-
 def doubt(kind: ScoreKind, counts: Sequence[int]) -> str | None:
     """The warning that the evidence asks for, from how often each code was found, or None."""
     row = SCORE_KINDS[kind]
     if not row.is_doubtful(counts):
         return None
-    return f"{row.what.format(sum(counts))}. {row.advice.format(name='preds')}"
+    return f"{row.what.format(sum(counts))}. {row.advice}"

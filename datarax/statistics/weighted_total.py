@@ -24,7 +24,6 @@ from datarax.statistics.invalid_counts import (
 )
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.score_kinds import ScoreKind
-from datarax.statistics.thresholds import check_logits
 
 
 class WeightedTotal(CountsInvalid, kw_only=False):
@@ -200,7 +199,6 @@ class EntropyTotals(CountsInvalid, kw_only=False):
         w, invalid = rows_weight(unusable, weights)
         p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
         if self.from_logits:
-            check_logits(None, weights, preds, None, "preds")
             log_p = special.log_softmax(p, axis=-1)
             p = xp.exp(log_p)
             # p log(p) is 0 for p = 0, where the product would be NaN.

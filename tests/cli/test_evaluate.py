@@ -39,7 +39,8 @@ def test_scores_beside_probabilities_are_noted_once(rng, tmp_path):
     path = write(tmp_path / "a.parquet", columns)
     named = ("--metrics", "accuracy", "--bootstrap", "200")
     (note,) = evaluated(tmp_path / "out", path, *BINARY, *named)["notes"]
-    assert note.startswith("accuracy: preds holds 5, which is no probability")
+    off = int(((columns["score"] < 0) | (columns["score"] > 1)).sum())
+    assert note.startswith(f"accuracy: {off} scores were not from 0 to 1")
     assert "give --scores logits" in note
 
 

@@ -182,22 +182,15 @@ def test_labels_that_no_class_has_are_counted_wherever_they_are(rng, tmp_path):
     assert found.invalid_count() == (data["label"] > 1).sum()
 
 
-def test_scores_that_look_like_logits_warn_once(rng, tmp_path):
+def test_scores_that_look_like_logits_are_told_when_read(rng, tmp_path):
     data = binary(rng, 300)
     data["score"] = data["score"] * 8 - 4
-    path = write(tmp_path / "a.parquet", data)
-    with pytest.warns(datarax.ScoresWarning, match="If preds are logits") as seen:
-        fold([path, write(tmp_path / "b.parquet", data)], Accuracy(), BINARY, batch_size=64)
-    assert len(seen) == 1, [str(each.message) for each in seen]
-
-
-def test_scores_that_look_like_logits_warn_in_a_batch_that_is_padded(rng, tmp_path):
-    data = binary(rng, 100)
-    data["score"] = data["score"] * 8 - 4
-    path = write(tmp_path / "a.parquet", data)
-    # No earlier test has compiled an update of this configuration.
-    with pytest.warns(datarax.ScoresWarning, match="If preds are logits") as seen:
-        fold(path, Accuracy(threshold=0.4375), BINARY)
+    paths = [write(tmp_path / f"{name}.parquet", data) for name in "ab"]
+    found = datarax.evaluate(paths, Accuracy(), columns=BINARY, batch_size=64)
+    off = 2 * int(((data["score"] < 0) | (data["score"] > 1)).sum())
+    said = f"^Accuracy: {off} .* If preds are logits"
+    with pytest.warns(datarax.ScoresWarning, match=said) as seen:
+        found.results()
     assert len(seen) == 1, [str(each.message) for each in seen]
 
 

@@ -5,6 +5,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import datarax
 from datarax import Collection, ScoresWarning, metrics
@@ -14,6 +15,8 @@ from datarax.statistics.invalid_counts import KINDS, InvalidCounts
 from datarax.statistics.score_kinds import SCORE_KINDS
 from datarax.statistics.score_kinds import evidence as codes
 from datarax.training import AsyncMetricCollector
+from tests.helpers import make_mesh
+from tests.registry import CASES
 
 ROWS, SIZE = 80, 3
 
@@ -71,8 +74,14 @@ def told(call):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         call()
-    assert all(each.category is ScoresWarning for each in seen)
-    return [str(each.message) for each in seen]
+    return [str(each.message) for each in seen if each.category is ScoresWarning]
+
+
+def silent(call, *args, **kwargs):
+    """The result of a call, which warns of nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return call(*args, **kwargs)
 
 
 def evidence(metric):
@@ -83,21 +92,15 @@ def evidence(metric):
     }
 
 
-def quietly(update, *args, **kwargs):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ScoresWarning)
-        return update(*args, **kwargs)
-
-
 def test_scores_of_another_kind_are_counted_and_told_when_read(batch):
     wrong = members(wrong=True)
-    seen = quietly(wrong.update, **batch)
+    seen = wrong.update(**batch)
     messages = told(seen.results)
     assert [m.split(": ")[0] for m in messages] == [name for name, _ in wrong.items()]
     assert sum("give from_logits=True" in m for m in messages) == 4
     assert sum("give from_logits=False" in m for m in messages) >= 6
     assert {kind for found in evidence(seen).values() for kind in found} == {*SCORE_KINDS}
-    assert not told(seen.compute)
+    assert told(seen.compute) == messages
     with AsyncMetricCollector(seen) as collector:
         collector.schedule_collection(seen)
         assert told(collector.collect_results) == messages
@@ -106,7 +109,7 @@ def test_scores_of_another_kind_are_counted_and_told_when_read(batch):
     assert int(seen.invalid_count()) == 0
     assert not told(members(wrong=False).update(**batch).results)
     # One batch of logits is enough to know that they are no probabilities.
-    mixed = quietly(metrics.Perplexity().update, batch["rows"], batch["classes"])
+    mixed = metrics.Perplexity().update(batch["rows"], batch["classes"])
     assert told(mixed.results)
     assert not told(mixed.update(batch["logits"], batch["classes"]).results)
 
@@ -115,16 +118,102 @@ def codes_of(kind, x):
     return codes(kind, ClassRows(x) if kind in ("softmax", "distributions") else x, x)
 
 
-def test_updates_within_jit_are_told_of_when_read(batch):
-    chosen = ("binary", "perplexity", "losses")
-    wrong = Collection({name: x for name, x in members(wrong=True).items() if name in chosen})
-    step = jax.jit(lambda metric, batch: metric.update(**batch))
-    within = step(wrong, batch)
-    outside = quietly(wrong.update, **batch)
-    assert evidence(within) == evidence(outside)
-    assert told(within.results) == told(outside.results)
-    assert len(told(within.results)) == len(chosen)
+def given_as(kind, shape, rng, wrong):
+    """Scores that are those of a kind, or of another kind."""
+    x = rng.normal(size=shape).astype(np.float32) * 3
+    if kind == "losses":
+        return -abs(x) - 1 if wrong else abs(x)
+    if (kind in ("softmax", "sigmoid")) != wrong:
+        return x
+    return softmax(x) if kind in ("softmax", "distributions") else expit(x)
 
+
+def score_metrics():
+    """Each metric of the registry that takes scores of a kind: by the kind and the inputs."""
+    found = {}
+    for case in CASES:
+        forms = [{}]
+        if not case.host and "from_logits" in case.cls.fields:
+            forms += [{"from_logits": None}, {"from_logits": True}]
+        if "from_losses" in case.cls.fields:
+            forms += [{"from_losses": True}]
+        for form in forms:
+            try:
+                metric = case.traceable(**form)
+            except datarax.MetricInputError:  # of a highest logit, or of a task without logits
+                continue
+            for kind in kinds_of(metric):
+                cases = found.setdefault((kind, case.inputs.id), (case.inputs, {}))[1]
+                cases.setdefault(f"{case.cls.__name__} of {kind}, {case.inputs.id}", metric)
+    return found
+
+
+def kinds_of(state):
+    if isinstance(state, InvalidCounts):
+        return {state.scores} - {""}
+    return set().union(*map(kinds_of, state.states_within()))
+
+
+SCORE_METRICS = score_metrics()
+IDS = [", ".join(key) for key in SCORE_METRICS]
+
+
+def batches_of(key, rng):
+    """Arguments with scores of another kind, and with those of the kind."""
+    kind, (inputs, _) = key[0], SCORE_METRICS[key]
+    drawn = inputs.draw(rng, 256)
+    for wrong in (True, False):
+        batch = dict(drawn)
+        for name in drawn:
+            if name.startswith("preds"):
+                shape = drawn["target" if kind == "losses" else name].shape
+                batch[name] = given_as(kind, shape, rng, wrong)
+        yield batch
+
+
+@pytest.mark.parametrize("key", SCORE_METRICS, ids=IDS)
+def test_each_metric_tells_it_once_when_read(key, rng):
+    wrong, right = batches_of(key, rng)
+    for name, metric in SCORE_METRICS[key][1].items():
+        takes = [route.argument for route in metric.routes() if route.argument in wrong]
+        seen = silent(metric.update, **{x: wrong[x] for x in takes})
+        (message,) = told(seen.results)
+        assert message.startswith(f"{type(metric).__name__}: "), message
+        assert told(seen.compute) == [message]
+        assert not told(metric.update(**{x: right[x] for x in takes}).results), name
+
+
+def test_collections_tell_it_in_jit_and_per_device_as_on_the_host(rng):
+    members, batch = {}, {}
+    for i, key in enumerate(SCORE_METRICS):
+        wrong, _ = batches_of(key, rng)
+        batch |= {f"{name}_{i}": x for name, x in wrong.items()}
+        statistics = {}  # one metric of each, so that the programs are small
+        for name, metric in SCORE_METRICS[key][1].items():
+            shared = jax.tree.structure(metric.children().get("statistic", metric))
+            statistics.setdefault(shared, (name, metric))
+        for name, metric in statistics.values():
+            routes = {route.argument: f"{route.argument}_{i}" for route in metric.routes()}
+            routes = {x: output if output in batch else None for x, output in routes.items()}
+            members[name] = metric.from_outputs(**routes)
+    together = Collection(members)
+    on_devices = datarax.per_device(together, make_mesh("auto", {"data": 8}), "data")
+    entries = {
+        "host": lambda: together.update(**batch),
+        "jit": lambda: jax.jit(lambda metric, x: metric.update(**x))(together, batch),
+        "per device": lambda: on_devices.update(**batch),
+    }
+    for entry, update in entries.items():
+        seen = silent(update)
+        messages = told(seen.results)
+        assert [x.split(": ")[0] for x in messages] == sorted(members), entry
+        assert told(seen.compute) == messages, entry
+        if entry == "host":
+            due = messages
+        assert messages == due, entry
+
+
+def test_codes_in_a_program_are_those_of_the_host(batch):
     rows = np.concatenate([batch["rows"], batch["logits"], np.eye(SIZE, dtype=np.float32)])
     found = jax.jit(lambda x: {kind: codes_of(kind, x) for kind in SCORE_KINDS})(rows)
     for kind, each in found.items():
@@ -137,8 +226,8 @@ def test_what_is_left_out_is_no_evidence(batch):
     metric = metrics.Accuracy(ignore_index=7)
     assert not told(metric.update(scores, labels, weights=~off).results)
     assert not told(metric.update(scores, np.where(off, 7, labels)).results)
-    one = told(lambda: metric.update(scores[off][:1], labels[:1]).results())
-    assert one[-1].startswith("Accuracy: 1 scores were not from 0 to 1")
+    (one,) = told(metric.update(scores[off][:1], labels[:1]).results)
+    assert one.startswith("Accuracy: 1 scores were not from 0 to 1")
     # A state that takes no scores has no room for evidence.
     assert InvalidCounts().counts.shape == (len(KINDS),)
 
@@ -153,10 +242,10 @@ def test_wrappers_tell_it_of_the_whole(batch):
     ):
         two = isinstance(metric, datarax.MultiOutput)
         given = [np.stack([x, x], 1) if two else x for x in (scores, labels)]
-        seen = quietly(metric.update, *given)
+        seen = metric.update(*given)
         off = (1 + two) * int(((scores < 0) | (scores > 1)).sum())
         (message,) = told(seen.results)
         assert f"{type(metric).__name__}: {off} scores" in message
     sliced = datarax.Sliced(metrics.Accuracy(), 2)
-    sliced = quietly(sliced.update, scores, labels, slices=labels.astype(int))
+    sliced = sliced.update(scores, labels, slices=labels.astype(int))
     assert len(told(sliced.results)) == 1

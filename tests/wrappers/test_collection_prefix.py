@@ -64,8 +64,9 @@ def test_errors_and_warnings_have_the_whole_name():
         spoilt = TRAIN.update(**DATA | {"loss": np.nan}).results()
     assert spoilt["train/loss/invalid"] == 1
     scores = Collection({"a": Accuracy()}, prefix="val/")
-    with pytest.warns(datarax.ScoresWarning, match="metric 'val/a': preds holds 7"):
-        scores.update(preds=np.array([7.0]), target=np.array([1]))
+    scores = scores.update(preds=np.array([7.0]), target=np.array([1]))
+    with pytest.warns(datarax.ScoresWarning, match="^val/a: 1 scores were not from 0 to 1"):
+        scores.results()
     with pytest.raises(datarax.MetricInputError, match="metric 'val/t': preds of shape"):
         MultiTask({"t": AUROC()}, prefix="val/").update(
             t={"preds": np.ones(2), "target": np.ones(3)}

@@ -90,9 +90,8 @@ class ScoreMetric(Metric):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
 
-        Warns:
-            ScoresWarning: without `from_logits`, rows of several classes that do not sum to 1; with
-                it, rows that are probabilities.
+        A reading warns (`ScoresWarning`) of rows of several classes that do not sum to 1, without
+        `from_logits`; and with it, of rows that are probabilities.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 

@@ -25,7 +25,6 @@ from datarax.statistics.invalid_counts import (
 )
 from datarax.statistics.scaled_total import ScaledTotal
 from datarax.statistics.score_kinds import ScoreKind
-from datarax.statistics.thresholds import check_losses
 from datarax.statistics.weighted_total import WeightedTotal
 
 
@@ -34,8 +33,8 @@ class TokenLoss(Metric):
 
     Logits may be sharded over their last axis, and may be in half precision: they are neither
     gathered nor copied, and losses are computed in float32. A logit of -inf is valid: the token is
-    impossible. Probabilities that are given as logits give a `ScoresWarning`, and so do losses
-    below 0: in an update outside `jit`, and in `results`.
+    impossible. Probabilities that are given as logits give a `ScoresWarning` when the metric is
+    read, and so do losses below 0.
     """
 
     higher_is_better = False
@@ -54,7 +53,6 @@ class TokenLoss(Metric):
         self, preds: ArrayLike, target: ArrayLike | None, weights: Weights
     ) -> tuple[jax.Array, jax.Array, Invalid]:
         """The loss of each token, its weight, and the invalid tokens."""
-        given = target, weights, preds
         preds = numeric(preds, "preds", subnormals=not self.from_losses)
         if not self.from_losses:
             if target is None:
@@ -87,7 +85,6 @@ class TokenLoss(Metric):
         loss = as_float(preds)
         unusable = not_finite(loss) | evidence_of(self.kind, loss, preds)
         w, invalid = kept_weight(unusable, weights, ids, self.ignore_index)
-        check_losses(*given, self.ignore_index, "preds")
         return loss, w, invalid
 
 

@@ -711,8 +711,9 @@ def test_what_logits_share_in_a_collection(rng):
     assert len(states) == 3
     p = rng.dirichlet(np.ones(3), 40).astype(np.float32)
     batch = {"preds": np.log(p) + 3, "target": np.resize(np.arange(3), 40)}
+    together = together.update(**batch)
     with pytest.warns(ScoresWarning, match="left out.*from_logits=True.*from_logits=False") as seen:
-        together = together.update(**batch)
+        together.results()
     assert len(seen) == 1
     for name in ("true", "also"):
         alone = members[name].update(**batch)
