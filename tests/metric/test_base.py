@@ -496,7 +496,7 @@ class SharedUpdate:
     """Not a metric: a class that metrics inherit a marked `update` from."""
 
     @shareable
-    def update(self, values, *, weights=None):
+    def update(self: Any, values, *, weights=None):
         return self.replace(statistic=self.statistic.update(values, weights=weights))
 
 
@@ -508,8 +508,8 @@ def test_a_marked_update_of_a_class_that_is_no_metric():
             return self.statistic.mean
 
     class Calls(Inherits):
-        def update(self, values):
-            return super().update(2 * values)
+        def update(self, values, *, weights=None):
+            return super().update(2 * values, weights=weights)
 
     values = np.arange(4.0, dtype=np.float32)
     assert shares_statistic(Inherits())
