@@ -22,7 +22,8 @@ from datarax.evaluation.outcome_summary import (
 from datarax.evaluation.slice_tests import FEWEST_ROWS
 from datarax.evaluation.tasks import better, described
 from datarax.metric.base import read
-from datarax.metric.reading import Reading, flat_items
+from datarax.metric.reading import Reading
+from datarax.metric.values import flat_items
 from datarax.uncertainty import adjust
 from datarax.wrappers.collection import Collection
 

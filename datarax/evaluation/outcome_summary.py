@@ -18,7 +18,9 @@ from datarax.evaluation.slice_tests import with_p_values
 from datarax.evaluation.table_batches import NOT_A_CLASS
 from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metric.base import read
-from datarax.metric.reading import Bounds, Reading, Undefined, Unusable, flat_items
+from datarax.metric.reading import Bounds, Reading
+from datarax.metric.unusable import Undefined, Unusable
+from datarax.metric.values import flat_items
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.interval import Interval
 

@@ -13,7 +13,7 @@ from datarax._errors import InvalidValuesWarning, PrecisionWarning, UndefinedMet
 from datarax._optional import optional
 from datarax.evaluation.row_scores import LENGTHS, ByLength
 from datarax.metric.base import Metric
-from datarax.metric.reading import unusable
+from datarax.metric.unusable import unusable
 from datarax.metrics.aggregation.quantiles import Histogram, HistogramQuantile, Median
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
 from datarax.metrics.curves.area_under_curve import AUROC, AveragePrecision

@@ -17,7 +17,7 @@ from datarax._errors import MetricInputError, UnknownMetricError
 from datarax.metric.arguments import update_signature
 from datarax.metric.base import Metric
 from datarax.metric.other_names import snake_case
-from datarax.metric.reading import flat_items
+from datarax.metric.values import flat_items
 
 _WITH_OPTIONS = re.compile(r"([^()]*)\((.+)\)")
 _WORD = re.compile(r"\w[\w-]*")

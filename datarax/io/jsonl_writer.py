@@ -7,7 +7,7 @@ from pathlib import Path
 
 from datarax.io.appending import append
 from datarax.io.writer import Items, OnError, Step, Writer
-from datarax.metric.reading import jsonable
+from datarax.metric.values import jsonable
 
 _BLOCK = 1 << 16
 

@@ -6,7 +6,7 @@ import time
 from datarax._optional import optional
 from datarax.io.jsonl_writer import finite
 from datarax.io.writer import Items, OnError, Step, Writer
-from datarax.metric.reading import jsonable
+from datarax.metric.values import jsonable
 
 _REFUSED = re.compile(r"[^\w\-. :/]")
 _AT_ONCE = 1000  # metrics in one request, the most that MLflow takes

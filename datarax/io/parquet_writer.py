@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from datarax._optional import optional
 from datarax.io.new_files import new_beside
 from datarax.io.writer import Items, OnError, Step, Writer
-from datarax.metric.reading import jsonable
+from datarax.metric.values import jsonable
 
 if TYPE_CHECKING:
     import pyarrow

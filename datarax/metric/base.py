@@ -39,19 +39,12 @@ from datarax.metric.arguments import (
 )
 from datarax.metric.declared import Declared, Shareable
 from datarax.metric.other_names import argument_suggestion
-from datarax.metric.reading import (
-    Bounds,
-    Reading,
-    Undefined,
-    as_array,
-    jsonable,
-    nan_if,
-    rounded_doubles,
-    unusable,
-)
+from datarax.metric.reading import Bounds, Reading
 from datarax.metric.rows import adds_by_row, unusable_rows, updated_at
 from datarax.metric.sampling import Ratio, Sampling
+from datarax.metric.unusable import Undefined, unusable
 from datarax.metric.updates import updating
+from datarax.metric.values import as_array, jsonable, nan_if, rounded_doubles
 from datarax.numerics.scaled_double import ScaledDouble
 
 _FOR_USERS = {

@@ -6,7 +6,7 @@ import jax
 
 from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.metric.reading import Undefined
+from datarax.metric.unusable import Undefined
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 

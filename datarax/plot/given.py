@@ -11,7 +11,7 @@ import numpy as np
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.metric.base import Metric
-from datarax.metric.reading import flat_items
+from datarax.metric.values import flat_items
 
 M = TypeVar("M", bound=Metric)
 Record = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax.metric.reading import flat_items
+from datarax.metric.values import flat_items
 from datarax.plot import canvas
 from datarax.plot.given import PARTS, Source, by_result, is_number, number_of
 

@@ -13,7 +13,7 @@ from datarax._xp import is_traced
 from datarax.metric.arguments import refuse_ignored
 from datarax.metric.base import Metric
 from datarax.metric.other_names import snake_case
-from datarax.metric.reading import flat_items
+from datarax.metric.values import flat_items
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.wrapper import checked_metric, value_shapes
 

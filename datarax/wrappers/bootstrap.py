@@ -25,8 +25,10 @@ from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.metric.arguments import is_call, taken_from
 from datarax.metric.base import Metric
-from datarax.metric.reading import Reading, Undefined, flat_items, is_wide
+from datarax.metric.reading import Reading
 from datarax.metric.rows import counted_rows, rows_of
+from datarax.metric.unusable import Undefined
+from datarax.metric.values import flat_items, is_wide
 from datarax.numerics.exact import Exact
 from datarax.numerics.hashing import mixed
 from datarax.numerics.scaling import nan_where

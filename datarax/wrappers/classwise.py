@@ -9,7 +9,8 @@ from datarax._typing import PyTree
 from datarax.algebra.fields import field
 from datarax.metric.arguments import joined
 from datarax.metric.base import Metric
-from datarax.metric.reading import Reading, is_wide
+from datarax.metric.reading import Reading
+from datarax.metric.values import is_wide
 from datarax.wrappers.wrapper import Wrapper, value_shapes
 
 # A dict of results has the number of values that could not be used under this name.

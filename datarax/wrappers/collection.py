@@ -33,7 +33,7 @@ from datarax.metric.arguments import (
     refuse_ignored,
 )
 from datarax.metric.base import Metric, placed_as, read
-from datarax.metric.reading import Reading, flat_items
+from datarax.metric.reading import Reading
 from datarax.metric.rows import (
     Terms,
     element,
@@ -41,6 +41,7 @@ from datarax.metric.rows import (
     terms_of_rows,
     with_terms,
 )
+from datarax.metric.values import flat_items
 from datarax.wrappers.member_stacks import Change, Given, folded, kind_of, vary_alike
 from datarax.wrappers.members import (
     Members,

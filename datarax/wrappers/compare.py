@@ -14,8 +14,10 @@ from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.metric.arguments import taken_from, with_argument
 from datarax.metric.base import Metric
-from datarax.metric.reading import Reading, Undefined, is_wide
+from datarax.metric.reading import Reading
 from datarax.metric.rows import element, rows_of, updated_at
+from datarax.metric.unusable import Undefined
+from datarax.metric.values import is_wide
 from datarax.numerics.exact import Exact
 from datarax.statistics.row_sample import INDEX
 from datarax.wrappers.bootstrap import Resampled, as_floats

@@ -18,9 +18,10 @@ from datarax.algebra.one_pass import in_one_pass
 from datarax.algebra.row_merge import Target
 from datarax.metric.arguments import taken_from
 from datarax.metric.base import Metric
-from datarax.metric.reading import Reading, Undefined
+from datarax.metric.reading import Reading
 from datarax.metric.rows import element, rows_of, updated_at
 from datarax.metric.sampling import Sampling, Spread
+from datarax.metric.unusable import Undefined
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where

@@ -15,7 +15,9 @@ from datarax.algebra.stack import Stack
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add
 from datarax.metric.arguments import Call, is_call, is_numbers
 from datarax.metric.base import Metric
-from datarax.metric.reading import Presented, Reading, Unusable
+from datarax.metric.reading import Reading
+from datarax.metric.unusable import Unusable
+from datarax.metric.values import Presented
 from datarax.numerics.exact import Exact
 from datarax.wrappers.wrapper import Stacked, checked_metric
 

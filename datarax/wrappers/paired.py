@@ -15,8 +15,8 @@ from datarax.algebra.row_merge import Target
 from datarax.algebra.state import State
 from datarax.metric.arguments import with_argument
 from datarax.metric.base import Metric
-from datarax.metric.reading import Undefined
 from datarax.metric.rows import rows_of
+from datarax.metric.unusable import Undefined
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where

@@ -14,8 +14,9 @@ from datarax.algebra.fields import state
 from datarax.algebra.row_merge import Target, merge_rows
 from datarax.metric.arguments import Route, arguments_of, is_call, joined, with_argument
 from datarax.metric.base import Metric
-from datarax.metric.reading import Reading, Unusable
+from datarax.metric.reading import Reading
 from datarax.metric.rows import element, without_rows
+from datarax.metric.unusable import Unusable
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import counts_alike, sum_of_counts, with_invalid_of
 from datarax.wrappers.clusters import CLUSTER, given_ids

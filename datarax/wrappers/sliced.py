@@ -18,8 +18,10 @@ from datarax.algebra.row_merge import Target, merge_rows
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.metric.arguments import is_call, taken_from
-from datarax.metric.reading import Presented, Reading, Undefined, is_wide
+from datarax.metric.reading import Reading
 from datarax.metric.rows import by_elements, counted_rows, rows_of
+from datarax.metric.unusable import Undefined
+from datarax.metric.values import Presented, is_wide
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
 from datarax.wrappers.member_stacks import MOST_CELLS

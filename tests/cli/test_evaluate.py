@@ -11,7 +11,7 @@ from sklearn import metrics as sk
 
 from datarax.evaluation.outcome_summary import wrong_labels
 from datarax.evaluation.table_batches import NOT_A_CLASS
-from datarax.metric.reading import unusable
+from datarax.metric.unusable import unusable
 from datarax.metrics import MRR, NDCG, Accuracy, MeanAveragePrecision
 from tests.cli.evaluations import (
     ROWS,

@@ -25,7 +25,7 @@ from datarax.evaluation.tasks import (
     parsed,
 )
 from datarax.metric.other_names import snake_case
-from datarax.metric.reading import flat_items
+from datarax.metric.values import flat_items
 from tests.registry import CASES
 
 SIZES = {

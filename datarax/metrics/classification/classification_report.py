@@ -8,7 +8,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree, ZeroDivision
 from datarax._xp import xp
 from datarax.algebra.fields import Ungiven
-from datarax.metric.reading import Undefined
+from datarax.metric.unusable import Undefined
 from datarax.metrics.classification.count_ratio import (
     CountMetric,
     Counts,

@@ -14,8 +14,8 @@ from datarax._xp import xp
 from datarax.algebra.fields import Ungiven, field, state
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
-from datarax.metric.reading import Undefined
 from datarax.metric.sampling import Sampling
+from datarax.metric.unusable import Undefined
 from datarax.metrics.classification.count_sampling import CountSampling
 from datarax.metrics.classification.row_ratios import RowRatios
 from datarax.numerics.double_float import DoubleFloat, concatenate

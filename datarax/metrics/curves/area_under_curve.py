@@ -14,8 +14,9 @@ from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.base import bounds_of
-from datarax.metric.reading import Bounds, Undefined
+from datarax.metric.reading import Bounds
 from datarax.metric.sampling import Sampling
+from datarax.metric.unusable import Undefined
 from datarax.metrics.curves.area_variance import AreaSampling, Influences
 from datarax.metrics.curves.score_metric import (
     MOST_UNORDERED,

@@ -11,7 +11,7 @@ from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
-from datarax.metric.reading import Undefined
+from datarax.metric.unusable import Undefined
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.statistics.scores import Groups, ScoreBuffer, ScoreHistogram, Scores
 

@@ -19,7 +19,8 @@ from datarax._xp import lax, special, xp
 from datarax.algebra.fields import field, state
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
-from datarax.metric.reading import Reading, Undefined
+from datarax.metric.reading import Reading
+from datarax.metric.unusable import Undefined
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import whole_or_float
 from datarax.numerics.products import matrix_product

@@ -14,7 +14,7 @@ from datarax.algebra.leaf_state import ElementwiseState
 from datarax.distributed.collectives import unsharded
 from datarax.distributed.merge_ops import MetricReduceOp, identity
 from datarax.metric.base import Metric
-from datarax.metric.reading import OrNone
+from datarax.metric.values import OrNone
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator

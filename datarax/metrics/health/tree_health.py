@@ -20,7 +20,7 @@ from datarax.distributed.collectives import is_checked, mark_varying, varying_ax
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metric.arguments import Call, arguments, refuse_unknown_arguments
 from datarax.metric.base import Metric
-from datarax.metric.reading import ByGroup, OrNone
+from datarax.metric.values import ByGroup, OrNone
 from datarax.metrics.health.tree_layout import TreeLayout, checked_groups
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact

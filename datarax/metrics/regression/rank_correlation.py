@@ -17,9 +17,10 @@ from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.base import bounds_of
-from datarax.metric.reading import Bounds, Undefined
+from datarax.metric.reading import Bounds
 from datarax.metric.sampling import Sampling
 from datarax.metric.squared_weights import SquaredTotal
+from datarax.metric.unusable import Undefined
 from datarax.metrics.regression.correlation import fisher_ends
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.double_float import DoubleFloat, stack
