@@ -67,7 +67,8 @@ def not_negative(x: DoubleFloat) -> DoubleFloat:
 
 def hold_float64(calls: PyTree) -> bool:
     """True if an argument in a tree of calls is an array of float64."""
-    return any(getattr(x, "dtype", None) == np.float64 for x in jax.tree.leaves(calls))
+    arrays = np.ndarray | np.generic | jax.Array
+    return any(isinstance(x, arrays) and x.dtype == np.float64 for x in jax.tree.leaves(calls))
 
 
 def terms_of_rows(empty: Metric, call: Call, rows: int) -> PyTree:
