@@ -35,6 +35,9 @@ from tests.registry.case import Arrays, widened
 from tests.registry.drawn import DrawnGenerator
 from tests.registry.edges import KINDS, flushed, on_edges
 
+# Hard inputs of probabilities hold logits.
+pytestmark = pytest.mark.filterwarnings("ignore::datarax.ScoresWarning")
+
 each_group = pytest.mark.parametrize("name", GROUPS)
 each_engine_group = pytest.mark.parametrize("name", ENGINE_GROUPS)
 # The programs of CPUs of every group, and those of TPUs, on a CPU, of the representatives.

@@ -22,6 +22,9 @@ from tests.registry import BATCH, BUNDLES, EVERYWHERE, GROUPS, Case, arrays_of
 from tests.registry.case import Arrays, widened
 from tests.test_laws import value_of, weights_of
 
+# Hard inputs of probabilities hold logits.
+pytestmark = pytest.mark.filterwarnings("ignore::datarax.ScoresWarning")
+
 BATCHES = 3
 WEIGHTS = np.float32([0.1, 1 / 3, 1, 3])
 SLICED = [name for name, group in GROUPS.items() if group[0].inputs.rows]
