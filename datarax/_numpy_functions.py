@@ -98,6 +98,8 @@ def _sum(x: Host, axis: Axes = None, dtype: DTypeLike | None = None, **kwargs: P
         last = x.ndim - 1
         if axis in (-1, last, (last,)) and x.shape[last] < 64:
             return np.einsum("...i->...", x)  # along short rows, `add` takes four times as long
+    if type(x) is np.ndarray and x.dtype == np.bool_:
+        x = x.view(np.int8)  # in half the time
     return np.add.reduce(x, axis, dtype, **kwargs)
 
 

@@ -255,6 +255,26 @@ def _is_on_one_cpu(x: jax.Array) -> bool:
     return next(iter(x.sharding.device_set)).platform == "cpu"
 
 
+def compiled(*static: str) -> Callable[[Function], Function]:
+    """Wraps a function so that it is compiled for JAX arrays; it runs at once in NumPy.
+
+    Args:
+        *static: the names of the arguments that are no arrays.
+    """
+
+    def wrap(function: Function) -> Function:
+        program = jax.jit(function, static_argnames=static)
+
+        @wraps(function)
+        def call(*args: object, **kwargs: object) -> object:
+            run = function if on_host(*args, *kwargs.values()) else program
+            return run(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return wrap
+
+
 def read_on_host(method: Function) -> Function:
     """Wraps a method, or a function, of a state: outside `jit` it gets the state on the host."""
 

@@ -188,6 +188,26 @@ def test_no_module_imports_itself_through_others():
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, with the cycle
 
 
+ABOUT_THE_PLACE = (
+    r"(?<!def )\b(?:on_host|x64_enabled|has_wide|has_float64|is_one|sums_in_float64"
+    r"|errors_fit_float64)\(|\.(?:is_on_host|exceeds_parts|is_one)\b"
+)
+"""What asks whether a number is on the host, and whether float64 is there."""
+
+
+def test_few_formulas_ask_for_the_place():
+    # A statistic says what is computed; `numerics`, `_xp` and `algebra` know that there are two
+    # places. What is left was measured: see the comment beside each.
+    asked = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for module, path in MODULES.items()
+        if layer(module) in ("statistics", "metrics")
+        for line in path.read_text().splitlines()
+        if re.search(ABOUT_THE_PLACE, line)
+    ]
+    assert 0 < len(asked) <= 16, asked
+
+
 @pytest.mark.parametrize(
     ("module", "line", "fault"),
     [

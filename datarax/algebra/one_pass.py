@@ -8,7 +8,7 @@ what is to be added up, in a `Fold`, and `in_one_pass` reduces the terms of many
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -32,7 +32,7 @@ from datarax.numerics.double_float import (
 )
 from datarax.numerics.scaled_double import NOTHING, ScaledDouble, add_scaled
 from datarax.numerics.scaled_sums import products, sum_on_host
-from datarax.numerics.scaling import power_of_two
+from datarax.numerics.scaling import power_of_two, scaled_to_one
 from datarax.numerics.sums import sum_doubles, sum_floats
 
 How = Literal["sum", "float sum", "max"]
@@ -161,6 +161,24 @@ def sum_of_rows(x: DoubleFloat) -> DoubleFloat:
 def sums_of_rows(given: Sequence[DoubleFloat]) -> list[DoubleFloat]:
     """The sums of several double-floats over the last axis, in one pass."""
     return reduced([Term(x, (x.ndim - 1,)) for x in given])
+
+
+def sums_of_products(x: jax.Array, y: jax.Array) -> list[Any]:
+    """Over the last axis, the sums of `x * y`, of `x * x` and of `y * y`, of floats.
+
+    They are in float64, in which no product of float32 over- or underflows: double-floats, or on
+    the host arrays. Else they are `ScaledDouble`s of products that are rounded.
+    """
+    along = (x.ndim - 1,)
+    if not is_one(x):
+        (x, unit, _), (y, other, _) = scaled_to_one(x), scaled_to_one(y)
+        given = (x * y, unit + other), (x * x, unit + unit), (y * y, other + other)
+        low = xp.zeros_like(x)
+        return reduced([Term(ScaledDouble(DoubleFloat(p, low).finite, e), along) for p, e in given])
+    if on_host(x, y):  # of 10,000 rows of 64 numbers 0.7 ms, not 6
+        return [xp.vecdot(a, b) for a, b in ((x, y), (x, x), (y, y))]
+    a, b = DoubleFloat.of(x), DoubleFloat.of(y)
+    return reduced([Term(product.wide, along) for product in (a * b, a * a, b * b)])
 
 
 def _is_float_sum(rows: Rows, axes: tuple[int, ...], how: How) -> bool:

@@ -9,21 +9,23 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from jax.typing import DTypeLike
 
+from datarax._checks import default_float
 from datarax._typing import PyTree
 from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.one_pass import sums_of_rows
 from datarax.algebra.pytrees import Leaf, PytreeNode
 from datarax.distributed.merge_ops import worst
-from datarax.numerics.double_float import DoubleFloat, concatenate, is_one
+from datarax.numerics.double_float import DoubleFloat, concatenate, has_wide, is_one
 from datarax.numerics.sums import split_for_sum
 
 Numbers = jax.Array | DoubleFloat
+T = TypeVar("T", bound="RowTerms")
 
 
 class Target(NamedTuple):
@@ -222,6 +224,11 @@ class RowTerms(PytreeNode):
     def as_state(self) -> Leaf:
         """The terms as a state with a last axis of rows, for formulas."""
         return self
+
+
+def in_float64(terms: T) -> T | None:
+    """Terms that are numbers in float64; None where programs or the default float have others."""
+    return terms if has_wide(default_float()) else None
 
 
 def rows_last(x: jax.Array) -> jax.Array:

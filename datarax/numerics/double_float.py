@@ -160,6 +160,16 @@ class DoubleFloat:
         """True if the number is one array of float64 within a formula."""
         return self._wide is not None or is_one(self._parts[0])
 
+    @property
+    def exceeds_parts(self) -> bool:
+        """True if the number may have more digits than its two parts: on the host, in float64."""
+        return self.is_on_host and self.dtype == _FLOAT32
+
+    @property
+    def rough(self) -> jax.Array:
+        """The number in one array: in float64, or else its nearest float."""
+        return self._number if self.is_one else self.high
+
     def to_float(self) -> jax.Array:
         """The nearest float: on the host of float64, on devices of the dtype of the parts."""
         if type(self._wide) in _HOST:
@@ -243,6 +253,13 @@ class DoubleFloat:
         if self.is_one and divisor.is_one:
             return self._made(in_x64(operator.truediv, self._number, divisor._number))
         return DoubleFloat(*pairs.quotient((self.high, self.low), (divisor.high, divisor.low)))
+
+    def share_of(self, total: "DoubleFloat") -> jax.Array:
+        """The quotient by a total as floats; 0 where the total is 0."""
+        some = total.high != 0
+        if not total.is_one:
+            return self.high / xp.where(some, total.high, xp.ones((), total.dtype))
+        return (self / total.map(lambda x: xp.where(some, x, xp.ones((), x.dtype)))).to_float()
 
     def __rtruediv__(self, other: "Operand") -> "DoubleFloat":
         return self._operand(other) / self
@@ -432,9 +449,9 @@ def has_wide(dtype: DTypeLike) -> bool:
     return dtype == np.float32 and has_float64()
 
 
-def adds_wide(*arrays: PyTree) -> bool:
-    """True if a program adds floats up in float64, in which no sum of float32 overflows."""
-    return not on_host(*arrays) and has_wide(default_float())
+def sums_in_float64(*arrays: PyTree) -> bool:
+    """True if floats are added up in float64: on the host, and in programs that have it."""
+    return on_host(*arrays) or has_float64()
 
 
 def errors_fit_float64(x: jax.Array, y: jax.Array, *, beside: jax.Array) -> bool:
@@ -518,6 +535,11 @@ def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
     some = b != 0
     nan = np.asarray(np.nan, np.float64)  # made by JAX, it would raise under `jax_debug_nans`
     return xp.where(some, a / xp.where(some, b, 1.0), nan)
+
+
+def each_part(x: PyTree, function: Callable[[jax.Array], jax.Array]) -> PyTree:
+    """`function` of an array, or of the number or the parts of a double-float: see `map`."""
+    return x.map(function) if isinstance(x, DoubleFloat) else function(x)
 
 
 def where(condition: jax.Array, a: DoubleFloat, b: DoubleFloat) -> DoubleFloat:

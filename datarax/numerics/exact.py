@@ -218,6 +218,11 @@ class Kept(Exact):
         """Numbers with these parts; with x64 the upper part, which is exact."""
         return Kept(high, low) if high.dtype.itemsize == 4 else high
 
+    @staticmethod
+    def value_of(double: DoubleFloat) -> jax.Array:
+        """Numbers in one array: of NumPy as `Kept` gives it, and in a program the upper part."""
+        return xp.asarray(Kept.of_parts(*double)) if double.is_on_host else double.high
+
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         exact = super().__array__()
         if np.count_nonzero(self.low):

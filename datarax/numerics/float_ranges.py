@@ -35,6 +35,28 @@ def outward(x: np.ndarray) -> tuple[Any, Any]:
     return least, greatest
 
 
+def outward_doubles(
+    x: DoubleFloat, given: DoubleFloat, counted: Any
+) -> tuple[DoubleFloat, DoubleFloat]:
+    """Double-floats, as two parts hold them, at most and at least each number that is `counted`.
+
+    Both are `x` itself but for float64 numbers of the host, which have more digits.
+
+    Args:
+        x: the numbers, but 0 where they are below normal floats, and where they do not count.
+        given: the numbers.
+        counted: the mask of those that count.
+    """
+    if not x.exceeds_parts:
+        return x, x
+    high, low = x
+    rest: Any = np.where(counted, given.wide - high, 0)
+    if not np.count_nonzero(rest != low):  # mostly
+        return x, x
+    least, greatest = (np.add(high, part, dtype=np.float64) for part in outward(rest))
+    return DoubleFloat.of_float64(least), DoubleFloat.of_float64(greatest)  # type: ignore
+
+
 def next_float(x: Any, toward: float) -> Any:
     """The next float toward an infinity; none is subnormal, but 0 and the least normal number."""
     tiny = np.copysign(xp.finfo(x.dtype).tiny, toward).astype(x.dtype)

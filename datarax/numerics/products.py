@@ -3,6 +3,7 @@
 import jax
 
 from datarax._xp import lax, xp
+from datarax.numerics.double_float import DoubleFloat, has_wide, stack
 from datarax.numerics.scaling import nan_where, one_where_zero
 
 
@@ -11,6 +12,18 @@ def matrix_product(a: jax.Array, b: jax.Array) -> jax.Array:
     # `jnp.matmul` asks for a dtype of the result, and asks again when it is vmapped, where x64 is
     # disabled again: that would give a float32.
     return lax.dot(a, b, precision=lax.Precision.HIGHEST)
+
+
+def sum_of_outer(d: jax.Array, w: jax.Array) -> DoubleFloat:
+    """The sum over rows of `w * outer(d, d)`, (F, F).
+
+    In float64 where there is one: a float32 would give a matrix whose rank is not that of the
+    rows, and the square root of a matrix magnifies what is left of zero.
+    """
+    if not has_wide(d.dtype):
+        return DoubleFloat.of(matrix_product(d.T, w * d))
+    both = stack([DoubleFloat.of(d), DoubleFloat.of(d) * w])
+    return both.map(lambda x: matrix_product(x[0].T, x[1]))
 
 
 def correlation_coefficient(

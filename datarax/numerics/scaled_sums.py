@@ -14,10 +14,23 @@ import numpy as np
 from datarax._checks import is_beyond_float32, x64_enabled
 from datarax._x64 import elementary_in_x64
 from datarax._xp import all_finite, on_host, xp
-from datarax.numerics.double_float import DoubleFloat, has_float64, split, stack
+from datarax.numerics.double_float import (
+    DoubleFloat,
+    each_part,
+    has_float64,
+    is_one,
+    split,
+    stack,
+)
 from datarax.numerics.limbs import as_double
 from datarax.numerics.pairs import Pair
-from datarax.numerics.scaled_double import NOTHING, ScaledDouble, scaled_by, unit_product
+from datarax.numerics.scaled_double import (
+    NOTHING,
+    ScaledDouble,
+    scaled_by,
+    unit_difference,
+    unit_product,
+)
 from datarax.numerics.scaling import exponent_of, power_of_two, significand, times_power_of_two
 from datarax.numerics.sums import sum_floats
 
@@ -57,6 +70,35 @@ def products(x: Any, w: Any) -> jax.Array | DoubleFloat | ScaledDouble:
     if isinstance(x, DoubleFloat) or x.double.is_one:
         return x * w
     return x * unit_product(w)
+
+
+def exact_number(x: jax.Array | DoubleFloat) -> DoubleFloat | ScaledDouble:
+    """Finite values as numbers to multiply and to add up: in float64, or in units of their own."""
+    return DoubleFloat.of(x) if _is_one(x) else unit_product(x).finite
+
+
+def exact_numbers(
+    variables: Sequence[jax.Array | DoubleFloat], some: jax.Array, *, of_errors: bool
+) -> Sequence[Any]:
+    """Variables as `exact_number`, but 0 where `some` does not hold; there, they may be anything.
+
+    With `of_errors`, the first one is the difference of the first two that are given.
+    """
+    if _is_one(variables[0]):
+        x, *rest = map(DoubleFloat.of, variables)
+        return [masked(some, each) for each in (x - rest[0] if of_errors else x, *rest)]
+    x, *rest = (masked(some, each) for each in variables)
+    first = unit_difference(x, rest[0]).finite if of_errors else exact_number(x)
+    return [first, *map(exact_number, rest)]
+
+
+def masked(some: jax.Array, x: Any) -> Any:
+    """An array or double-floats, but 0 where a mask does not hold."""
+    return each_part(x, lambda part: xp.where(some, part, xp.zeros((), part.dtype)))
+
+
+def _is_one(x: jax.Array | DoubleFloat) -> bool:
+    return x.is_one if isinstance(x, DoubleFloat) else is_one(x)
 
 
 def scaled_part(part: jax.Array, exponents: jax.Array) -> ScaledDouble:

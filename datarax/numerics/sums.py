@@ -11,7 +11,7 @@ import numpy as np
 
 from datarax._typing import PyTree
 from datarax._xp import lax, on_host, xp
-from datarax.numerics.double_float import DoubleFloat, is_one
+from datarax.numerics.double_float import DoubleFloat, is_one, split
 
 Add = Callable[[PyTree, PyTree], PyTree]
 _BLOCK = 256
@@ -41,6 +41,25 @@ def sum_doubles(x: DoubleFloat, axes: tuple[int, ...]) -> DoubleFloat:
     if x.is_one or x.dtype == np.float32:
         return x.sum(axes)
     return sum_floats(x.high, axes) + xp.sum(x.low, axes)
+
+
+def sum_with_rest(x: DoubleFloat, y: jax.Array) -> tuple[DoubleFloat, jax.Array]:
+    """`x + y`, and what the two parts of the sum leave out: 0 in a program, whose sum is rounded
+    to them."""
+    if x.exceeds_parts and on_host(y):
+        return in_three_parts(x.wide, y, np.float32(0))
+    return x + y, xp.zeros(x.shape, x.dtype)
+
+
+def in_three_parts(x: PyTree, y: PyTree, z: PyTree) -> tuple[DoubleFloat, PyTree]:
+    """The sum of three numbers in float64 as a double-float, and what that leaves out."""
+    total = x + y
+    # What the sum rounds away: TwoSum of Knuth (1969).
+    part = total - x
+    error = (x - (total - part)) + (y - part)
+    kept = np.add(*split(total), dtype=np.float64)
+    rest = np.asarray(total - kept + error + z, np.float32)
+    return DoubleFloat.of_float64(np.asarray(kept)), rest  # type: ignore[arg-type]
 
 
 def split_for_sum(

@@ -1,6 +1,5 @@
 """Weights of values in bins that adapt to their range; `WideBins`: also of 32-bit integers."""
 
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -28,10 +27,18 @@ from datarax.algebra.replication import folding
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, Parts
 from datarax.numerics.digit_sums import sum_doubles
-from datarax.numerics.double_float import DoubleFloat, concatenate, has_wide, stack
+from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid, WideGrid, least_step_to_one
-from datarax.numerics.float_ranges import is_single, next_float, outward, two_keys
+from datarax.numerics.float_ranges import (
+    is_single,
+    next_float,
+    outward,
+    outward_doubles,
+    two_keys,
+)
+from datarax.numerics.limbs import is_rounded
 from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scatter import as_compared, greatest_double_at
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed_total
@@ -250,7 +257,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         true of the numbers as they were given.
         """
         dtype = self.reach.dtype
-        if type(x) is np.ndarray and x.dtype == np.float64 != dtype:
+        if is_rounded(x):
             return self._rounded(np.where(counted, x, 0))
         x = x if x.dtype == dtype else x.astype(dtype)  # NumPy would copy
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
@@ -536,25 +543,14 @@ class WideBins(AdaptiveBins):
         return WideGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
 
     def as_binned(self, x: Any, counted: Any) -> Binned:
-        if not has_wide(x.dtype):
-            x = DoubleFloat.of(x.high)
-        given = x
+        given = x = as_compared(x)
         some = counted & (xp.abs(x.high) >= float(xp.finfo(x.dtype).tiny))
         x = x.map(lambda part: xp.where(some, part, 0))
-        least = greatest = x
-        if x.is_on_host and has_wide(x.dtype):
-            # A double-float has fewer digits than float64, and is 0 if it is below normal numbers.
-            high, low = x
-            rest: Any = np.where(counted & ~some, given.wide, x.wide - high)
-            if not np.count_nonzero(rest):  # mostly, all are floats
-                return Binned(x, x, x, (high, high))
-            if (rest != low).any():
-                least, greatest = (
-                    DoubleFloat.of_float64(np.add(high, part, dtype=np.float64))
-                    for part in outward(rest)
-                )
-        infinity = xp.asarray(xp.inf, x.dtype)
+        least, greatest = outward_doubles(x, given, counted)
         (high, low), (other, up) = least, greatest
+        if least is greatest and none_true(low):  # mostly, all are floats
+            return Binned(x, x, x, (high, high))
+        infinity = xp.asarray(xp.inf, x.dtype)
         below = xp.where(low < 0, xp.nextafter(high, -infinity), high)
         above = xp.where(up > 0, xp.nextafter(other, infinity), other)
         return Binned(least, least, greatest, (below, above))
@@ -564,21 +560,7 @@ class WideBins(AdaptiveBins):
 
         def updated(extreme: Greatest, values: DoubleFloat) -> Greatest:
             table, values, places = replicated((extreme.double, values, index))
-            size = math.prod(table.shape)
-            if not has_wide(values.dtype):
-                # The values are floats, so their low part is zero.
-                before, new = table.high, values.high.reshape(-1)
-                high = at(before.reshape(-1))[places].max(new, mode="drop").reshape(before.shape)
-                low = xp.where(high > before, xp.zeros((), high.dtype), table.low)
-                return extreme.with_parts({"parts": (high, low)})
-            # Table and values are one double-float, so that the maximum compares whole numbers and
-            # not their parts.
-            both = concatenate([table.reshape(size), values.reshape(places.size)])
-
-            def folded(number: jax.Array, places: jax.Array) -> jax.Array:
-                return at(number[:size])[places].max(number[size:], mode="drop")
-
-            found = both.apply(folded, places).reshape(*table.shape)
+            found = greatest_double_at(table, places, values)
             return extreme.with_parts({"parts": tuple(found)})
 
         return {

@@ -23,10 +23,10 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, none_true, on_host, xp
+from datarax._xp import lax, none_true, xp
 from datarax.numerics.highest import first_highest, first_highest_and_code
 from datarax.numerics.limbs import difference, is_wide
-from datarax.statistics.class_rows import ClassRows
+from datarax.statistics.class_rows import ClassRows, class_rows
 from datarax.statistics.invalid_counts import (
     Invalid,
     evidence_of,
@@ -131,8 +131,8 @@ def examples(
     given = numeric(preds, name, subnormals=of_softmax and not infinite, any_range=infinite)
     target = numeric(target, "target")
     # The rows of a cross entropy convert what they need.
-    as_given_on_host = kind == "softmax" and by_label and on_host(given) and not is_integer(given)
-    scores, rows = given if as_given_on_host else as_float(given), None
+    as_given = kind == "softmax" and by_label and not is_integer(given)
+    scores, rows = given if as_given else as_float(given), None
     any_score, has_threshold = infinite and not of_softmax, kind == "probabilities"
     if num_classes is None:
         check_label_shapes(given, target, num_labels, name)
@@ -156,7 +156,8 @@ def examples(
         known = in_range(target, num_classes)
         # An invalid target becomes label 0, so that every label can index the scores.
         labels = xp.where(known, target, xp.zeros((), target.dtype)).astype(xp.int32)
-        rows = ClassRows(scores, labels if by_label else None)
+        rows = class_rows(scores, labels if by_label else None)
+        scores = rows.scores
         if probabilities:
             unusable_rows = not_distribution(rows, given)
         elif kind or by_label:

@@ -10,17 +10,17 @@ import numpy as np
 from datarax._checks import as_float, default_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import lax, on_host, replaced, special, xp
+from datarax._xp import lax, replaced, special, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.one_pass import Fold, Term, in_one_pass
 from datarax.distributed.collectives import replicated
-from datarax.numerics.double_float import DoubleFloat, has_float64
+from datarax.numerics.double_float import DoubleFloat, sums_in_float64
 from datarax.numerics.float_grid import FloatGrid, default_bits, equal_width
+from datarax.numerics.scatter import scatter_sums
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, class_of, examples, is_class
 from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
-from datarax.statistics.scatter_counts import host_sum, scatter_columns, scatter_floats
 from datarax.statistics.score_kinds import FLOAT32_EPS
 
 
@@ -240,9 +240,8 @@ def _sums_by_bin(
     """
     w = as_float(weight)
     columns = w, w * confidence, xp.where(correct, w, 0)
-    is_host, is_wide = on_host(place, *columns), has_float64()
-    groups = place.shape[1]
-    if bins <= _FEW and not (is_host or is_wide):
+    in_float64, groups = sums_in_float64(place, *columns), place.shape[1]
+    if bins <= _FEW and not in_float64:
         given = place, *columns
         if groups == 1:  # on TPUs, an axis of length one would be padded to 128
             given = tuple(x[:, 0] for x in given)
@@ -255,25 +254,14 @@ def _sums_by_bin(
         place = place + lax.broadcasted_iota(xp.int32, place.shape, 1) * bins
     # Beyond the table if the weight is zero: the scatter drops it.
     place = replaced(weight.astype(xp.bool_), place, size).reshape(-1)
-    if is_host:
-        given = [x.reshape(-1) for x in columns]
-        used = place < size
-        if not used.all():
-            place, *given = (x[used] for x in (place, *given))
-        found = [host_sum(place, x, size).reshape(groups, bins) for x in given]
-        return Fold([], lambda: found)
-    if is_wide:
-        values = xp.stack([x.reshape(-1) for x in columns], -1)
-        sums = scatter_floats(place, values, size)
-        found = [sums[:, i].reshape(groups, bins) for i in range(len(columns))]
+    flat = [x.reshape(-1) for x in columns]
+    if in_float64:
+        found = scatter_sums(place, flat, (groups, bins))
         return Fold([], lambda: found)
 
     def scattered(confidence: jax.Array, *of_weight: jax.Array) -> list[DoubleFloat]:
         (heaviest,) = of_weight or (xp.ones((), w.dtype),)
-        top = xp.stack([heaviest, confidence, heaviest])[:, None]
-        given = xp.stack([x.reshape(-1) for x in columns])
-        sums = scatter_columns(place, given, size, top).reshape(3, groups, bins)
-        return [sums[i] for i in range(len(columns))]
+        return scatter_sums(place, flat, (groups, bins), [heaviest, confidence, heaviest])
 
     # In one pass with the invalid rows, if there is one group.
     weights = [] if weight.dtype == xp.bool_ else [w]

@@ -13,6 +13,7 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import power_of_two
+from datarax.numerics.scatter import scatter_sums
 from datarax.statistics.batches import in_range, rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
 from datarax.statistics.moments import (
@@ -23,7 +24,6 @@ from datarax.statistics.moments import (
     in_unit_of_greatest,
     unit_exponent,
 )
-from datarax.statistics.scatter_counts import scatter_floats, scatter_sum
 from datarax.statistics.sums_about_mean import powers_about_mean
 
 
@@ -124,7 +124,8 @@ class ClusterMoments(CountsInvalid, kw_only=False):
         w, weight_unit = in_unit_of_greatest(w[:, None], (0,), x.dtype)
         counts = w.astype(xp.bool_)
         w = xp.broadcast_to(w, x.shape)
-        # On devices also the range, which bounds the distances, saves another pass over the rows.
+        # In a program also the range, which bounds the distances, saves another pass over the rows.
+        # In NumPy, which needs no bound, an update of 20,000 rows would take 1.25 times as long.
         sides = xp.abs(x) if on_host(x, w) else xp.concatenate([x, -x], -1)
         least = xp.finfo(x.dtype).min
         extremes = xp.full((clusters, sides.shape[-1]), least, x.dtype)
@@ -138,14 +139,8 @@ class ClusterMoments(CountsInvalid, kw_only=False):
 
         def totals(tops: list[Any], *values: jax.Array) -> list[DoubleFloat]:
             """The sums of values (N, D), none of which is much above its top."""
-            if on_host(place, *values):
-                found = [scatter_sum(place, x, clusters * features) for x in values]
-            else:
-                columns = xp.stack([x.reshape(-1) for x in values], -1)
-                top = xp.asarray(tops, x.dtype)[:, None]
-                both = scatter_floats(place.reshape(-1), columns, clusters * features, top)
-                found = [both[:, i] for i in range(len(values))]
-            return [x.reshape(clusters, features) for x in found]
+            columns = [x.reshape(-1) for x in values]
+            return scatter_sums(place.reshape(-1), columns, (clusters, features), tops)
 
         count, total = totals([1, 2.0**DIGITS], w, w * x)
         # The mean in two steps: the second corrects what the first rounded away. One bit less in

@@ -1,5 +1,6 @@
 """Means and co-moments: of predictions, targets and errors; of features, as a matrix."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
@@ -11,22 +12,21 @@ from datarax._checks import (
     numeric,
     positive_int,
     warn_of_rounded,
-    x64_enabled,
 )
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import on_host, xp
+from datarax._xp import none_true, on_host, xp
 from datarax.algebra.device_merge import Asking, NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
 from datarax.algebra.one_pass import Fold
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
-from datarax.numerics.double_float import DoubleFloat, has_wide, split, stack
+from datarax.numerics.double_float import DoubleFloat, split, stack
 from datarax.numerics.limbs import float_or_double
-from datarax.numerics.products import matrix_product
+from datarax.numerics.products import sum_of_outer
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
-from datarax.numerics.sums import sum_floats
+from datarax.numerics.sums import in_three_parts, sum_floats
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs, rows_weight
 from datarax.statistics.example_count import (
@@ -42,14 +42,12 @@ from datarax.statistics.moments import (
     about_mean,
     as_double,
     has_many_digits,
-    in_three_parts,
     in_unit_of_greatest,
     unit_in_float32,
 )
 from datarax.statistics.sums_about_mean import (
     HostSums,
     SumsAboutMean,
-    sums_about_mean,
     sums_on_host,
 )
 
@@ -108,7 +106,7 @@ class CrossedMoments(CentralMoments):
 class TwoMoments(CrossedMoments):
     """The central moments of two variables of one `shape`, stacked on a leading axis of size 2."""
 
-    crossed: bool = False
+    crossed: bool = False  # type: ignore[reportIncompatibleVariableOverride]
     """True to keep the co-moment of the two."""
 
     def empty(self) -> dict[str, PyTree]:
@@ -155,25 +153,25 @@ class TwoMoments(CrossedMoments):
 
         With `of_errors`, the first variable is `x - y`.
         """
-        axes = tuple(range(x.ndim - len(self.shape)))
-        if on_host(x, y, w) and not x64_enabled():
-            if of_errors:
-                x = DoubleFloat.of(x) - y
-            if on_host(self):
-                p, q = (DoubleFloat.of(each).wide for each in (x, y))
-                sums = sums_on_host(p, q, w, axes, crossed=self.crossed, many_digits=many_digits)
-                if sums is not None:
-                    return self._plus_on_host(sums)
-            return self.combine(self.of_two(x, y, w, many_digits=many_digits))
+        given = [x, y]
+        return self.plus_variables(given, w, of_errors=of_errors, many_digits=many_digits)
 
-        def finish(sums: SumsAboutMean) -> Self:
-            return self.combine(self.of_all_sums(sums))
+    def _plus_in_numpy(
+        self, given: Sequence[Any], w: Any, *, of_errors: bool, many_digits: bool
+    ) -> Self:
+        x, y = given
+        if of_errors:
+            x = DoubleFloat.of(x) - y
+        # Without it an update takes 1.5 to 5 times as long. Constants in a program cannot have it.
+        if on_host(self):
+            axes = tuple(range(x.ndim - len(self.shape)))
+            p, q = (DoubleFloat.of(each).wide for each in (x, y))
+            sums = sums_on_host(p, q, w, axes, crossed=self.crossed, many_digits=many_digits)
+            if sums is not None:
+                return self._plus_sums(sums)
+        return self.combine(self.of_two(x, y, w, many_digits=many_digits))
 
-        return sums_about_mean(
-            [x, y], w, axes, 2, finish, crossed=self.crossed, of_errors=of_errors
-        )
-
-    def _plus_on_host(self, sums: HostSums) -> Self:
+    def _plus_sums(self, sums: HostSums) -> Self:
         """These moments with sums of float64 merged in by the formulas of `plus`, in NumPy.
 
         Float64 holds all of them in units of one, so units are chosen once, for the result.
@@ -240,7 +238,7 @@ class TwoMoments(CrossedMoments):
 
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""
-        if on_host(unit) and not unit.any():
+        if none_true(unit):
             return self
         first, second = xp.asarray(self.exponent)
         return self.with_parts({"exponent": xp.stack([first + unit, second])})
@@ -284,7 +282,7 @@ class CoMoments(NeedsMaxima, CrossedMoments):
         units = unit, xp.broadcast_to(weight_unit, self.shape)
         mean = mean.parts(many_digits)
         held = self.holding(weight.broadcast_to(self.shape), *mean, [], units)
-        return held.with_co(_sum_of_outer(d, w))
+        return held.with_co(sum_of_outer(d, w))
 
     def product(self, x: PyTree, y: PyTree) -> PyTree:
         return x.reshape(-1, 1) * y.reshape(1, -1)
@@ -333,18 +331,6 @@ class CoMoments(NeedsMaxima, CrossedMoments):
     def _sums(self) -> MetricAccumulator:
         zero = np.zeros((*self.shape, *self.shape), default_float())
         return MetricAccumulator(zero).with_parts({"parts": self.co})
-
-
-def _sum_of_outer(d: jax.Array, w: jax.Array) -> DoubleFloat:
-    """The sum over rows of `w * outer(d, d)`, (F, F).
-
-    In float64 where the devices have it: a float32 would give a matrix whose rank is not that of
-    the rows, and the square root of a matrix magnifies what is left of zero.
-    """
-    if not has_wide(d.dtype):
-        return DoubleFloat.of(matrix_product(d.T, w * d))
-    both = stack([DoubleFloat.of(d), DoubleFloat.of(d) * w])
-    return both.map(lambda x: matrix_product(x[0].T, x[1]))
 
 
 class TwoVariables(CountsInvalid, kw_only=False):

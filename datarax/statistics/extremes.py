@@ -11,9 +11,9 @@ from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.one_pass import Fold, fold_of_greatest
-from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
+from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, in_float64, rows_last
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
-from datarax.numerics.double_float import DoubleFloat, greater, greatest_with, has_wide
+from datarax.numerics.double_float import DoubleFloat, greater, greatest_with
 from datarax.numerics.exact import Exact, Kept, WholeOrFloat
 from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
@@ -46,7 +46,7 @@ class Greatest(ElementwiseState, kw_only=False):
 
     def by_row(self, rows: int) -> "RowGreatest | None":
         # The maximum of pairs is no maximum of each part.
-        return RowGreatest((*self.shape, rows)) if has_wide(default_float()) else None
+        return in_float64(RowGreatest((*self.shape, rows)))
 
     def fold(self, x: DoubleFloat, counts: jax.Array) -> Self:
         """Folds in values of shape (..., *shape) where `counts`, a mask of that shape, is true."""

@@ -11,9 +11,9 @@ from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._x64 import elementary_in_x64, in_x64
-from datarax._xp import by_blocks, on_host, replaced, xp
-from datarax.algebra.one_pass import Term, reduced
-from datarax.numerics.double_float import DoubleFloat, errors_fit_float64, is_one
+from datarax._xp import by_blocks, replaced, xp
+from datarax.algebra.one_pass import sums_of_products
+from datarax.numerics.double_float import DoubleFloat, each_part, errors_fit_float64
 from datarax.numerics.limbs import (
     float_or_double,
     with_difference,
@@ -24,7 +24,7 @@ from datarax.numerics.scaled_double import (
     unit_difference,
 )
 from datarax.numerics.scaled_sums import scaled_part
-from datarax.numerics.scaling import one_where_zero, power_of_two, scaled_to_one, times_power_of_two
+from datarax.numerics.scaling import one_where_zero, power_of_two, times_power_of_two
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import CountsInvalid
@@ -116,36 +116,28 @@ def _whole_power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> jax.
     return abs(e) ** degree if degree else _power(p, t, e, power)
 
 
+def _length(square: jax.Array) -> jax.Array:
+    return one_where_zero(xp.sqrt(square))
+
+
 def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
     """The cosine of the angle between rows of `x` and `y`, both (..., D); 0 for a row of zeros.
 
     Within `D + 8` units of `2**-24` (`2**-53` for float64), whatever the lengths of the rows.
     """
-    along = (x.ndim - 1,)
-    if not is_one(x):
-        (x, unit, _), (y, other, _) = scaled_to_one(x), scaled_to_one(y)
-        products = (x * y, unit + other), (x * x, unit + unit), (y * y, other + other)
-        low = xp.zeros_like(x)
-        both, *squares = reduced(
-            [Term(ScaledDouble(DoubleFloat(p, low).finite, e), along) for p, e in products]
-        )
-        # Floats are enough for the lengths: the root of a part times an even power of two.
-        square = squares[0].double.high * squares[1].double.high
-        exponent = squares[0].exponent + squares[1].exponent
-        lengths = xp.sqrt(square * ((exponent & 1) + 1).astype(square.dtype))
-        # The products have no greater exponent than the lengths. Those of zeros are 0.
-        power = power_of_two(both.exponent - (exponent >> 1), square.dtype)
-        lengths = xp.maximum(lengths, xp.finfo(lengths.dtype).tiny)
-        return xp.clip(both.double.high / lengths * power, -1, 1)
-    # In float64, in which no product of float32 over- or underflows.
-    if on_host(x, y):  # of 10,000 rows of 64 numbers 0.7 ms, not 6
-        both, *squares = (xp.vecdot(a, b) for a, b in ((x, y), (x, x), (y, y)))
-        x_length, y_length = (one_where_zero(xp.sqrt(square)) for square in squares)
-        return xp.clip(both / x_length / y_length, -1, 1)
-    a, b = DoubleFloat.of(x), DoubleFloat.of(y)
-    both, *squares = reduced([Term(product.wide, along) for product in (a * b, a * a, b * b)])
-    x_length, y_length = (square.map(lambda x: one_where_zero(xp.sqrt(x))) for square in squares)
-    return xp.clip((both / x_length / y_length).to_float(), -1, 1)
+    both, *squares = sums_of_products(x, y)
+    if not isinstance(both, ScaledDouble):  # no product over- or underflows
+        x_length, y_length = (each_part(square, _length) for square in squares)
+        cosine = both / x_length / y_length
+        return xp.clip(cosine.to_float() if isinstance(cosine, DoubleFloat) else cosine, -1, 1)
+    # Floats are enough for the lengths: the root of a part times an even power of two.
+    square = squares[0].double.high * squares[1].double.high
+    exponent = squares[0].exponent + squares[1].exponent
+    lengths = xp.sqrt(square * ((exponent & 1) + 1).astype(square.dtype))
+    # The products have no greater exponent than the lengths. Those of zeros are 0.
+    power = power_of_two(both.exponent - (exponent >> 1), square.dtype)
+    lengths = xp.maximum(lengths, xp.finfo(lengths.dtype).tiny)
+    return xp.clip(both.double.high / lengths * power, -1, 1)
 
 
 def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:

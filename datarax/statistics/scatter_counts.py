@@ -2,8 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -11,23 +10,21 @@ import numpy as np
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
-from datarax._xp import at, lax, on_host, xp
+from datarax._xp import at, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.replication import folding
 from datarax.algebra.row_merge import Merging, RowTerms, Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
-from datarax.numerics.double_float import DoubleFloat, has_wide
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, exact
 from datarax.numerics.limbs import double_from_int
-from datarax.numerics.pairs import two_sum
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
-from datarax.numerics.sums import split_for_sum
+from datarax.numerics.scatter import add_at, count_at, greatest_at, scatter_sum
 from datarax.statistics.accumulator import MetricAccumulator
 
 _FULL = 2**31 - 1  # the greatest int32
-_INTO_FLAT = lax.ScatterDimensionNumbers((), (0,), (0,))
 _CHUNK = 2**14  # cells that are flushed at a time
 
 Doubles = tuple[jax.Array, jax.Array]
@@ -86,7 +83,7 @@ class ScatterCounts(LeafState, kw_only=False):
                 `place`.
         """
         if weights.dtype != xp.bool_:
-            batch = scatter_sum(place, weights, math.prod(self.shape)).reshape(*self.shape)
+            batch = scatter_sum(replicated(place), replicated(weights), self.shape)
             total = DoubleFloat(*self.flushed) + batch
             return self.with_parts({"flushed": (total.high, total.low)})
         recent, pending, flushed = self._with_room(place.size)
@@ -118,7 +115,7 @@ class ScatterCounts(LeafState, kw_only=False):
         self, recent: jax.Array, pending: jax.Array, place: jax.Array, weights: jax.Array
     ) -> Self:
         """A copy with boolean weights added to the flat counts `recent`."""
-        recent = add_at(recent, place, weights).reshape(self.shape)
+        recent = add_at(recent, replicated(place), replicated(weights)).reshape(self.shape)
         return self.with_parts({"recent": recent, "pending": pending + xp.int32(place.size)})
 
     def _with_repeated(self, place: jax.Array, weights: jax.Array, counts: jax.Array) -> Self:
@@ -277,133 +274,9 @@ def _flush_where(full: jax.Array, table: Table) -> Table:
     return lax.fori_loop(0, once * xp.int32(-(-size // chunk)), flush, table)
 
 
-def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
-    """A table (size,) with `weights` added at the indices `place`; others are ignored."""
-    if not on_host(table, place, weights):
-        return _add_at(table, place, weights)
-    used = ((weights != 0) & (place >= 0) & (place < table.size)).reshape(-1)
-    place, weights = place.reshape(-1), weights.reshape(-1)
-    if np.count_nonzero(used) < used.size:
-        place, weights = place[used], weights[used]
-    added: Any = np.array(table)
-    np.add.at(added, place, weights.astype(table.dtype))
-    return added
-
-
-@partial(jax.jit, inline=True)
-def _add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
-    ones = xp.ones((), table.dtype) if weights.dtype == xp.bool_ else replicated(weights)
-    place = _beyond_if_zero(place, weights, table.size)
-    ones = xp.broadcast_to(ones.reshape(-1) if ones.ndim else ones, place.shape)
-    # Unlike `table.at[place]`, it does not look for negative indices.
-    return lax.scatter_add(table, place[:, None], ones, _INTO_FLAT, mode="drop")
-
-
-def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
-    """The sum of the float `weights` at each of `size` flat indices."""
-    place, weights = _beyond_if_zero(place, weights, size), replicated(weights).reshape(-1)
-    if on_host(place, weights):
-        inside = (place >= 0) & (place < size)
-        return host_sum(place[inside], weights[inside], size)
-    return scatter_floats(place, weights, size)
-
-
-def scatter_floats(
-    place: jax.Array, values: jax.Array, size: int, top: jax.Array | None = None
-) -> DoubleFloat:
-    """On devices, the sum of float `values` (N, ...) at each of `size` indices: (size, ...).
-
-    Other indices are dropped. `top`: see `scatter_columns`.
-    """
-    if not has_wide(values.dtype):
-        columns = values.reshape(place.size, -1).T
-        sums = scatter_columns(place, columns, size, top)
-        return sums.map(lambda x: x.T.reshape(size, *values.shape[1:]))
-    rows = _rows(place, size)
-    row = xp.arange(place.size, dtype=xp.int32) % rows
-
-    def scattered(x: jax.Array) -> jax.Array:
-        # Several rows are summed apart, and then added.
-        table = xp.zeros((rows, size, *x.shape[1:]), x.dtype)
-        return xp.sum(at(table)[row, place].add(x, mode="drop"), 0)
-
-    return DoubleFloat.of(values).map(scattered)
-
-
-def scatter_columns(
-    place: jax.Array, columns: jax.Array, size: int, top: jax.Array | None = None
-) -> DoubleFloat:
-    """On devices without float64, the sum of columns (K, N) at each of `size` indices: (K, size).
-
-    Indices from `size` on are dropped; none is negative. `top` is the greatest magnitude of each
-    column, (K, 1), if it is known.
-    """
-    # A scatter adds one value at a time, so a large sum would absorb small values. Two remedies:
-    # several rows are summed apart, which keeps the sums short; and each value is split into two
-    # parts, of which the upper parts add up exactly.
-    upper, lower = split_for_sum(columns, (1,), top)
-    # One flat scatter, in which each part has tables of its own: on TPUs, updates that are rows of
-    # a few numbers are padded to 128 of them.
-    parts, rows = xp.concatenate([upper, lower]), _rows(place, size)
-    width = rows * size
-    table = xp.zeros((parts.shape[0] * width,), parts.dtype)
-    first = xp.arange(parts.shape[0], dtype=xp.uint32)[:, None] * width
-    row = xp.arange(place.size, dtype=xp.uint32) % rows
-    index = first + (row * size + place.astype(xp.uint32))[None]
-    index = xp.where((place < size)[None], index, table.size)
-    table = lax.scatter_add(table, index.reshape(-1, 1), parts.reshape(-1), _INTO_FLAT, mode="drop")
-    sums = xp.sum(table.reshape(2, -1, rows, size), 2)
-    return DoubleFloat(*two_sum(sums[0], sums[1]))
-
-
-def _rows(place: jax.Array, size: int) -> int:
-    """In how many tables of `size` numbers the values at these indices are summed apart."""
-    return max(1, min(place.size // 64, place.size // max(size, 1)))
-
-
-def host_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
-    """On the host, the sum of the weights at each of `size` flat indices; all are in range."""
-    # Without any index, NumPy counts in integers, whatever the weights are.
-    return DoubleFloat.of(np.bincount(place, weights, size).astype(np.float64))
-
-
-def _beyond_if_zero(place: jax.Array, weights: jax.Array, size: int) -> jax.Array:
-    """The flat indices; `size`, which is past the end of the table, where the weight is zero."""
-    counts = replicated(weights).astype(xp.bool_)
-    return xp.where(counts, replicated(place), xp.int32(size)).reshape(-1)
-
-
-_FEW_CLASSES = 64
-"""Up to this many classes, comparing each label with every class is faster than a scatter."""
-
-
 def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
-    """The sum of the integer weights of each label: (size,).
-
-    A label out of range must have weight zero. If the weights have one axis more than the labels,
-    there are several for each label, and as many sums: (size, replicas).
-    """
-    labels, weights = replicated(labels.astype(xp.int32)), replicated(weights)
-    if weights.ndim > labels.ndim:
-        table = xp.zeros((size, weights.shape[-1]), weights.dtype)
-        weights = weights.reshape(-1, weights.shape[-1])
-        return at(table)[labels.reshape(-1).astype(xp.uint32)].add(weights, mode="drop")
-    if on_host(labels, weights):
-        labels, weights = labels.reshape(-1), weights.reshape(-1)
-        if np.count_nonzero(weights) < weights.size:
-            counts = weights != 0
-            labels, weights = labels[counts], weights[counts]
-        if weights.dtype.itemsize < 8:
-            return xp.asarray(np.bincount(labels, weights, size)[:size], weights.dtype)
-        total, inside = np.zeros(size, weights.dtype), labels < size
-        # `bincount` adds floats, of 53 bits.
-        np.add.at(total, labels[inside], weights[inside])
-        return xp.asarray(total)
-    if size <= _FEW_CLASSES:
-        same = labels.reshape(-1, 1) == xp.arange(size, dtype=xp.int32)[None, :]
-        counted = xp.where(same, weights.reshape(-1, 1), 0)
-        return xp.sum(counted, 0, dtype=weights.dtype)
-    return add_at(xp.zeros((size,), weights.dtype), labels, weights)
+    """The sums of the integer weights of each label: see `count_at`."""
+    return count_at(replicated(labels.astype(xp.int32)), replicated(weights), size)
 
 
 def extreme_at(
@@ -414,16 +287,7 @@ def extreme_at(
     Indices past its end are ignored.
     """
     (part,) = extreme.parts
-    scatter = lax.scatter_max if extreme.reduce_op is MetricReduceOp.max else lax.scatter_min
     place, values = (x.reshape(-1) for x in replicated((place, values.astype(extreme.dtype))))
-    flat = xp.asarray(part).reshape(-1)
-    if on_host(flat, place, values):
-        used = (place >= 0) & (place < flat.size)
-        if np.count_nonzero(used) < used.size:
-            place, values = place[used], values[used]
-        folded = np.array(flat)
-        ufunc = np.maximum if extreme.reduce_op is MetricReduceOp.max else np.minimum
-        ufunc.at(folded, place, values)
-    else:
-        folded = scatter(flat, place[:, None], values, _INTO_FLAT, mode="drop")
+    is_least = extreme.reduce_op is MetricReduceOp.min
+    folded = greatest_at(xp.asarray(part).reshape(-1), place, values, negated=is_least)
     return extreme.replace(parts=(folded.reshape(extreme.shape),))

@@ -373,7 +373,7 @@ class ScoreBuffer(KeepsRows, Scores):
         # gives the same result.
         tiny = float(np.finfo(scores.dtype).tiny)
         scores = xp.where(used & (xp.abs(scores) >= tiny), scores, 0)
-        if type(scores) is np.ndarray and scores.dtype == np.float64 != dtype:
+        if is_rounded(scores):
             keys: Any = two_keys(scores)
         else:
             keys = scores.astype(dtype), xp.zeros(scores.shape, dtype)

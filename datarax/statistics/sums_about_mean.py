@@ -14,12 +14,13 @@ from datarax.numerics import limbs
 from datarax.numerics.double_float import (
     DoubleFloat,
     FiniteDouble,
+    each_part,
     float_difference,
-    is_one,
     stack,
     where,
 )
-from datarax.numerics.scaled_double import ScaledDouble, scaled_by, unit_difference, unit_product
+from datarax.numerics.scaled_double import ScaledDouble, scaled_by
+from datarax.numerics.scaled_sums import exact_number, exact_numbers, masked
 from datarax.numerics.scaling import normal_power_of_two
 
 _MOST_COUNTED = 2**31
@@ -71,14 +72,14 @@ def sums_about_mean(
 
     With `of_errors`, the first variable is the difference of the first two that are given.
     """
-    in_units = not _is_one(variables[0])
     is_mask = w.dtype == np.bool_
     some = w if is_mask else w != 0
+    rows = exact_numbers(variables, some, of_errors=of_errors)
+    in_units = isinstance(rows[0], ScaledDouble)
     is_exact = not in_units and is_mask and order == 2 and w.size < 2**29
-    rows = _numbers(variables, some, of_errors=of_errors)
     n, dtype = len(rows), rows[0].dtype
     # Weights are added up as floats, and so are masks of more elements than an int32 counts.
-    weights = None if is_mask and w.size < _MOST_COUNTED else _number(w.astype(dtype))
+    weights = None if is_mask and w.size < _MOST_COUNTED else exact_number(w.astype(dtype))
     terms: list[Term] = [Term(w if weights is None else weights, axes)]
     terms += [Term(x if is_mask else x * weights, axes) for x in rows]
     if in_units and not is_mask:
@@ -135,23 +136,6 @@ def sums_about_mean(
     return Fold(terms, second)
 
 
-def _number(x: jax.Array | DoubleFloat) -> DoubleFloat | ScaledDouble:
-    """Finite values as numbers to multiply and to add up: in float64, or in units of their own."""
-    return DoubleFloat.of(x) if _is_one(x) else unit_product(x).finite
-
-
-def _numbers(
-    variables: Sequence[jax.Array | DoubleFloat], some: jax.Array, *, of_errors: bool
-) -> list[Any]:
-    """The variables as numbers to add up; 0 where `some` does not hold."""
-    if _is_one(variables[0]):
-        x, *rest = map(DoubleFloat.of, variables)
-        return [_masked(some, each) for each in (x - rest[0] if of_errors else x, *rest)]
-    x, *rest = (_masked(some, each) for each in variables)
-    first = unit_difference(x, rest[0]).finite if of_errors else _number(x)
-    return [first, *map(_number, rest)]
-
-
 def _distances(
     variables: Sequence[jax.Array | DoubleFloat],
     some: jax.Array,
@@ -166,26 +150,26 @@ def _distances(
 
     def of_each(found: Any, i: int) -> Any:
         """That of a variable, with the axes of its rows."""
-        return _each_part(found[i] if several else found, lambda x: lax.expand_dims(x, axes))
+        return each_part(found[i] if several else found, lambda x: lax.expand_dims(x, axes))
 
     if units is None:
         x, *rest = map(DoubleFloat.of, map(_again, variables))
         values = [x - rest[0] if of_errors else x, *rest]
-        return [_masked(some, x - of_each(centres, i)) for i, x in enumerate(values)]
+        return [masked(some, x - of_each(centres, i)) for i, x in enumerate(values)]
     found = []
     powers = normal_power_of_two(-units[0], centres.dtype)
     x, *rest = map(_again, variables)
     for i, each in enumerate((x, *rest)):
         power = of_each(powers, i)
-        scaled = _each_part(each, lambda part, power=power: part * power)
+        scaled = each_part(each, lambda part, power=power: part * power)
         if of_errors and not i:
             # Equal numbers, however great, have the difference 0.
             scaled, other = (
-                _each_part(part, lambda x: xp.clip(x, -_GREATEST, _GREATEST))
-                for part in (scaled, _each_part(rest[0], lambda part, power=power: part * power))
+                each_part(part, lambda x: xp.clip(x, -_GREATEST, _GREATEST))
+                for part in (scaled, each_part(rest[0], lambda part, power=power: part * power))
             )
             scaled = _exact_difference(scaled, other)
-        found.append(_masked(some, _exact_difference(scaled, of_each(centres, i))))
+        found.append(masked(some, _exact_difference(scaled, of_each(centres, i))))
     return found
 
 
@@ -226,19 +210,9 @@ def _joined(variables: Sequence[Any]) -> Any:
     return stack(variables)
 
 
-def _each_part(x: Any, function: Callable[[jax.Array], jax.Array]) -> Any:
-    """`function` of an array, or of the parts of a double-float."""
-    return x.map(function) if isinstance(x, DoubleFloat) else function(x)
-
-
-def _masked(some: jax.Array, x: Any) -> Any:
-    """Numbers, but 0 where a mask does not hold."""
-    return _each_part(x, lambda part: xp.where(some, part, xp.zeros((), part.dtype)))
-
-
 def _replaced(flat: jax.Array, x: Any) -> Any:
     """Numbers, but 0 where a mask holds."""
-    return _each_part(x, lambda part: xp.where(flat, xp.zeros((), part.dtype), part))
+    return each_part(x, lambda part: xp.where(flat, xp.zeros((), part.dtype), part))
 
 
 def _broadcast(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -402,21 +376,17 @@ def co_moment_about_means(
         axis: that of the two variables.
     """
     x, y = (
-        _each_part(_rough(rests), lambda r, i=i: r[(slice(None),) * axis + (i,)]) for i in (0, 1)
+        each_part(_rough(rests), lambda r, i=i: r[(slice(None),) * axis + (i,)]) for i in (0, 1)
     )
-    weight = _each_part(_rough(weight), lambda r: r[(slice(None),) * axis + (0,)])
+    weight = each_part(_rough(weight), lambda r: r[(slice(None),) * axis + (0,)])
     co = co - weight * x * y
     # Of what does not vary, rounding alone is left.
     return where(xp.all(_rough(squares) > 0, axis), co, _constant(0, co))
 
 
-def _is_one(x: jax.Array | DoubleFloat) -> bool:
-    return x.is_one if isinstance(x, DoubleFloat) else is_one(x)
-
-
 def _rough(x: Any) -> Any:
     """A number in float64, or its nearest float."""
-    return x.high if isinstance(x, DoubleFloat) and not x.is_one else x
+    return x.rough if isinstance(x, DoubleFloat) else x
 
 
 DIGITS = 16

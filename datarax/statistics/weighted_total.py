@@ -13,7 +13,7 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import broadcast_leading, not_distribution, rows_weight
-from datarax.statistics.class_rows import ClassRows
+from datarax.statistics.class_rows import class_rows
 from datarax.statistics.invalid_counts import (
     CountsInvalid,
     Invalid,
@@ -192,10 +192,10 @@ class EntropyTotals(CountsInvalid, kw_only=False):
             )
         x = as_float(given)
         if self.from_logits:
-            rows = ClassRows(x)
+            rows = class_rows(x)
             unusable = rows.not_logits() | evidence_of("softmax", rows, given)
         else:
-            unusable = not_distribution(ClassRows(x), given)
+            unusable = not_distribution(class_rows(x), given)
         w, invalid = rows_weight(unusable, weights)
         p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
         if self.from_logits:

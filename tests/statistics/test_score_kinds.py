@@ -10,7 +10,7 @@ from scipy.special import expit
 import datarax
 from datarax import Collection, ScoresWarning, metrics
 from datarax.metric import base
-from datarax.statistics.class_rows import ClassRows
+from datarax.statistics.class_rows import class_rows
 from datarax.statistics.invalid_counts import KINDS, InvalidCounts
 from datarax.statistics.score_kinds import SCORE_KINDS
 from datarax.statistics.score_kinds import evidence as codes
@@ -115,7 +115,7 @@ def test_scores_of_another_kind_are_counted_and_told_when_read(batch):
 
 
 def codes_of(kind, x):
-    return codes(kind, ClassRows(x) if kind in ("softmax", "distributions") else x, x)
+    return codes(kind, class_rows(x) if kind in ("softmax", "distributions") else x, x)
 
 
 def given_as(kind, shape, rng, wrong):

@@ -12,7 +12,7 @@ from datarax._checks import default_float, integers
 from datarax._errors import MetricInputError
 from datarax._platform import lowered_for
 from datarax._typing import Array, ArrayLike, PyTree
-from datarax._xp import lax, on_host, xp
+from datarax._xp import compiled, lax, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.replication import axes_of
@@ -188,6 +188,7 @@ class FirstPlace(ElementwiseState):
         return jax.tree.map(lambda x, y: xp.where(earlier, x, y), a, b)
 
 
+@compiled("layout", "rows")
 def tree_batch(
     trees: Mapping[str, list[jax.Array] | None], step: jax.Array, layout: TreeLayout, rows: Rows
 ) -> tuple[TreeSums, MetricAccumulator, FirstPlace]:
@@ -478,8 +479,7 @@ class TreeHealth(Metric):
             name: None if given[name] is None else self.like.leaves_of(given[name], name)
             for name in TREES
         }
-        make = tree_batch if on_host(trees, number) else _compiled_batch
-        batch = make(trees, _as_int32(number), self.like, self._rows)
+        batch = tree_batch(trees, _as_int32(number), self.like, self._rows)
         call = {"unnumbered" if step is None else "numbered": batch}
         return Call((), call, type(self).__name__, takes, (), rows=False)
 
@@ -530,6 +530,3 @@ def _as_int32(step: jax.Array) -> jax.Array:
     # Not below -most: -2**31 is the step of a tree that was not given.
     held, most = xp.iinfo(step.dtype), xp.iinfo(xp.int32).max
     return xp.clip(step, max(held.min, -most), min(held.max, most)).astype(xp.int32)
-
-
-_compiled_batch = jax.jit(tree_batch, static_argnames=("layout", "rows"))

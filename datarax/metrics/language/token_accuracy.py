@@ -13,7 +13,7 @@ from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.limbs import equal_integers
 from datarax.numerics.special import score_of
 from datarax.statistics.batches import in_range, kept_weight, refuse_one_hot
-from datarax.statistics.class_rows import ClassRows
+from datarax.statistics.class_rows import class_rows
 from datarax.statistics.invalid_counts import Invalid, not_logits, out_of_range
 
 
@@ -171,7 +171,7 @@ def tokens_right(
             or a `top_k` above V.
         MetricTypeError: ids that are not integers.
     """
-    # `ClassRows` sees to subnormal logits, of which there may be many.
+    # `class_rows` sees to subnormal logits, of which there may be many.
     preds = numeric(preds, "preds", subnormals=top_k == 1, any_range=True)
     target = token_ids(target, "target")
     if preds.ndim == target.ndim:
@@ -189,7 +189,7 @@ def tokens_right(
         unusable = out_of_range(~in_range(target, size), target)
         if top_k == 1 and not is_integer(preds):
             known = xp.where(unusable.mask, 0, target).astype(xp.int32)
-            rows = ClassRows(preds, known)
+            rows = class_rows(preds, known)
             right, unusable = rows.is_first_highest, unusable | rows.not_logits()
         else:
             ids = lax.broadcasted_iota(xp.int32, preds.shape, preds.ndim - 1)

@@ -14,7 +14,7 @@ from datarax.metrics.probabilistic.mean_score import ElementwiseMean
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import kl_div
 from datarax.statistics.batches import not_distribution
-from datarax.statistics.class_rows import ClassRows
+from datarax.statistics.class_rows import class_rows
 from datarax.statistics.invalid_counts import Invalid
 
 
@@ -44,7 +44,7 @@ class Divergence(ElementwiseMean):
             )
 
     def invalid_elements(self, preds: jax.Array, target: jax.Array, score: jax.Array) -> Invalid:
-        p, t = (not_distribution(ClassRows(x), x) for x in (preds, target))
+        p, t = (not_distribution(class_rows(x), x) for x in (preds, target))
         return p | t
 
     def compute(self) -> PyTree:

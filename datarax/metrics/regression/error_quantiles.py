@@ -53,8 +53,7 @@ class MaxError(PerOutput):
         return with_batch(self, invalid, largest=largest)
 
     def by_output(self) -> jax.Array:
-        largest: PyTree = self.largest.double
-        largest = xp.asarray(Kept.of_parts(*largest)) if largest.is_on_host else largest.high
+        largest = Kept.value_of(self.largest.double)
         # No error is negative: what is left of no data is -inf.
         return nan_where(largest < 0, largest)
 
