@@ -163,7 +163,7 @@ def test_a_collection_derives_the_arguments_of_a_metric_once(monkeypatch):
     )
     pair = datarax.Collection({"a": metrics.Mean(), "b": metrics.Mean(on_invalid="raise")})
     pair.update(values=np.ones(3, np.float32))
-    assert len(derived) == len(pair.groups)
+    assert len(derived) == len(pair.states_within())
 
 
 def test_sums_beyond_float32_and_zeros():

@@ -357,7 +357,7 @@ def test_what_cannot_be_used_is_excluded_and_counted(name, rng):
     with pytest.warns(datarax.InvalidValuesWarning, match=f"{count} "):
         values, invalid = subject.read(seen)
     assert_values(GROUPS[name], values, [batch])
-    statistics = BUNDLES[name].groups
+    statistics = BUNDLES[name].states_within()
     assert int(invalid) == count * len(statistics)
 
 

@@ -1,11 +1,9 @@
 """`Collection`: several metrics of the same outputs as one."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from itertools import accumulate
-from operator import is_not
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import jax
 
@@ -17,13 +15,13 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import PyTree
-from datarax._xp import fetched, is_addressable, is_traced, on_host
+from datarax._xp import fetched, is_addressable
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State
 from datarax.algebra.state_dicts import type_name
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import device_sets, outside_mesh, placed_near
+from datarax.distributed.placement import outside_mesh, placed_near
 from datarax.metric.arguments import (
     Argument,
     Route,
@@ -34,28 +32,11 @@ from datarax.metric.arguments import (
 )
 from datarax.metric.base import Metric, placed_as, read
 from datarax.metric.reading import Reading
-from datarax.metric.rows import (
-    Terms,
-    element,
-    replicated_target,
-    terms_of_rows,
-    with_terms,
-)
 from datarax.metric.values import flat_items
-from datarax.wrappers.member_stacks import Change, Given, folded, kind_of, vary_alike
-from datarax.wrappers.members import (
-    Members,
-    Slots,
-    arrange_members,
-    equal_arrays,
-    same_statistic,
-    share_equal_statistics,
-    without_arrays,
-)
+from datarax.wrappers.shared_states import Members, SharedStates, share_equal_statistics
 from datarax.wrappers.wrapper import checked_metric, reading_of
 
-_MOST_TOGETHER = 64
-"""The most numbers of a state whose terms are added together with those of other members."""
+C = TypeVar("C", bound="Collection")
 
 
 class Collection(Metric):
@@ -102,7 +83,7 @@ class Collection(Metric):
     """
 
     delegates: ClassVar[bool] = True
-    hidden_names = frozenset({"groups", "members", "parts", "shares", "updated_metrics"})
+    hidden_names = frozenset({"members", "parts", "shares", "states"})
     shares: ClassVar[bool] = True
     """True if all metrics get the same outputs, so that equal statistics are shared."""
 
@@ -138,7 +119,7 @@ class Collection(Metric):
                 )
         # Names are known before data is: a clash must not first show at the end of a run.
         _check_distinct(path for name, metric in metrics.items() for path in _paths(name, metric))
-        self.parts, self.members = arrange_members(metrics, shares=self.shares)
+        self.parts, self.members, _ = SharedStates.of(metrics, shares=self.shares)
         self.prefix = prefix
 
     @staticmethod
@@ -211,30 +192,24 @@ class Collection(Metric):
         return f". Write {cls.__name__}({{{named}}})" if named else ""
 
     @property
-    def groups(self) -> tuple[Metric, ...]:
-        """A metric for each state: the first of the members that share it."""
-        slots = self._slots()
-        parts = [(each, self.parts[each.part]) for each in self.members.firsts]
-        return tuple(x if isinstance(x, Metric) else each.filled(slots) for each, x in parts)
+    def states(self) -> SharedStates:
+        """The states of the metrics: which share one, and how they are updated."""
+        return SharedStates(self.parts, self.members, self.prefix)
+
+    def _with(self, states: SharedStates) -> Self:
+        """A copy with these states."""
+        parts, members, _ = states
+        if members is self.members:  # the configuration stays as it is
+            return self.with_parts({"parts": parts})
+        return self.with_parts({"parts": parts, "members": members})
 
     def states_within(self) -> list[State]:
-        return list(self.groups)
-
-    def _slots(self) -> Slots:
-        """For each part, its states; outside `jit`, the same objects each time."""
-        return [part.apart() if isinstance(part, Stack) else [part] for part in self.parts]
-
-    def _with_slots(self, slots: Slots, axis: int = 0) -> Self:
-        """A copy with these states."""
-        return self._with_parts(
-            part.holding_each(each, axis) if isinstance(part, Stack) else each[0]
-            for part, each in zip(self.parts, slots, strict=True)
-        )
+        return list(self.states.owners())
 
     def __getitem__(self, name: str) -> Metric:
         for member in self.members:
             if member.name == name:
-                return member.filled(self._slots())
+                return member.over(self.states.slots())
         raise UnknownMetricError(
             f"{type(self).__name__} has no metric {name!r}; it has: {', '.join(map(repr, self))}"
         )
@@ -250,8 +225,7 @@ class Collection(Metric):
 
     def items(self) -> list[tuple[str, Metric]]:
         """Pairs of name and metric, sorted by name."""
-        slots = self._slots()
-        return [(each.name, each.filled(slots)) for each in self.members]
+        return list(zip(self, self.states.metrics(), strict=True))
 
     def keys(self) -> list[str]:
         """The names, sorted."""
@@ -259,7 +233,7 @@ class Collection(Metric):
 
     def values(self) -> list[Metric]:
         """The metrics, sorted by name."""
-        return [metric for _, metric in self.items()]
+        return self.states.metrics()
 
     def __or__(self, other: "Mapping[str, Metric] | Collection") -> Self:
         if not isinstance(other, Collection | Mapping):
@@ -293,8 +267,9 @@ class Collection(Metric):
                 end in `_mask` or `_weight`), or one that is similar to an argument that was not
                 given. An error in the update of a metric has its name in the message.
         """
-        given = [given for _, _, given in self._arguments(args, outputs)]
-        return self._changed(given, lambda metric, given: metric.update(**given))
+        arguments = [kwargs for _, _, kwargs in self._arguments(args, outputs)]
+        states = self.states.updated(arguments, lambda metric, kwargs: metric.update(**kwargs))
+        return self._with(states)
 
     def from_outputs(self, **outputs: str | None) -> Self:
         """A copy whose metrics take these arguments from outputs of other names.
@@ -322,12 +297,12 @@ class Collection(Metric):
     def routes(self) -> list[Route]:
         return [
             route.inside(name)
-            for name, metric in self.updated_metrics()
+            for name, metric in self.states.updated_metrics()
             for route in metric.routes()
         ]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
-        for name, metric in self.updated_metrics():
+        for name, metric in self.states.updated_metrics():
             with naming(name):
                 metric.arguments_from(outputs)  # raises if an output is missing
         routes = self.routes()
@@ -353,7 +328,7 @@ class Collection(Metric):
                 f"Collection.update takes outputs by name, and got {len(args)} by position; write "
                 f"update({', '.join(required)})"
             )
-        metrics = self.updated_metrics()
+        metrics = self.states.updated_metrics()
         try:
             routes = [route for _, metric in metrics for route in metric.routes()]
             refuse_ignored(routes, outputs, "Collection.update")
@@ -370,130 +345,36 @@ class Collection(Metric):
         return found
 
     def apply(self, calls: tuple[PyTree, ...]) -> Self:
-        return self._changed(calls, lambda metric, call: metric.apply(call))
+        return self._with(self.states.updated(calls, lambda metric, call: metric.apply(call)))
 
     def apply_at(self, calls: tuple[PyTree, ...], target: Target) -> Self:
-        # Terms of rows are added to small states of all members at once (see `merge_rows`), which
-        # takes fewer collectives: 7 in place of 18 or 24.
-        waiting: list[Metric] = []
-        terms: Terms = []
-
-        def change(metric: Metric, call: PyTree) -> PyTree:
-            empty = element(metric)
-            size = sum(x.size for x in jax.tree.leaves(empty))
-            if not is_call(call) or size > _MOST_TOGETHER or not empty.adds_rows(call):
-                return metric.apply_at(call, target)
-            terms.extend(terms_of_rows(empty, call, target))
-            waiting.append(metric)
-            return None
-
-        slots = self._states_changed(calls, change, 1)
-        added = iter(with_terms(waiting, terms, replicated_target(target)) if waiting else [])
-        return self._with_slots([[next(added) if x is None else x for x in y] for y in slots], 1)
+        return self._with(self.states.updated_at(calls, target))
 
     def call_places(self) -> list[tuple[str, int]]:
-        within = [metric.call_places() for _, metric in self.updated_metrics()]
-        starts = accumulate((1 + max(place for _, place in each) for each in within), initial=0)
-        states = [each.where for each in self.members.firsts]
-        first = dict(zip(states, starts, strict=False))
-        return [
-            (joined(f"{self.prefix}{member.name}", name), first[member.where] + place)
-            for member, metric in zip(self.members, self.values(), strict=True)
-            for name, place in metric.call_places()
-        ]
+        # An update has the calls of each state, one state after the other.
+        places: list[tuple[str, int]] = []
+        first: dict[tuple[int, int], int] = {}
+        end = 0
+        for member in self.members:
+            inner = self.states.configuration(member).call_places()
+            if member.where not in first:
+                first[member.where] = end
+                end += 1 + max(place for _, place in inner)
+            name = f"{self.prefix}{member.name}"
+            places += [(joined(name, path), first[member.where] + place) for path, place in inner]
+        return places
 
     def unusable_rows(self, calls: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-        pairs = zip(self.updated_metrics(), calls, strict=True)
-        return tuple(
-            None if call is None else metric.unusable_rows(call) for (_, metric), call in pairs
-        )
+        pairs = zip(self.emptied().states.owners(), calls, strict=True)
+        return tuple(None if call is None else x.unusable_rows(call) for x, call in pairs)
 
     def adds_rows(self, calls: tuple[PyTree, ...]) -> bool:
-        given = [each for part in self._by_part(calls) for each in part]
-        metrics = [each for part in self.emptied()._slots() for each in part]
-        return all(
-            each.given is not None and each.of(metric).adds_rows(each.given)
-            for each, metric in zip(given, metrics, strict=True)
-        )
-
-    def _changed(self, given: Sequence[PyTree], change: Change) -> Self:
-        """The collection with each state changed by what it is given; None leaves it as it is."""
-        if on_host(self, given):
-            return self._with_slots(self._states_changed(given, change))
-        if not is_traced((self, given)):
-            slots = self._states_changed(given, change)
-            if len(device_sets(jax.tree.leaves(slots))) < 2:
-                return self._with_slots(slots)
-            # States that are now on different meshes cannot be in one stack.
-            return self._of({each.name: each.filled(slots) for each in self.members})
-        parts: list[Metric | Stack] = []
-        for part, members in zip(self.parts, self._by_part(given), strict=True):
-            if not isinstance(part, Stack):
-                parts.append(members[0].changed(part, change))
-            elif vary_alike(part, members):
-                parts.append(folded(part, members, change))
-            else:  # replicated states and others cannot be in one stack: stacks are made anew
-                slots = self._states_changed(given, change)
-                return self._of({each.name: each.filled(slots) for each in self.members})
-        return self._with_parts(parts)
-
-    def _states_changed(self, given: Sequence[PyTree], change: Change, axis: int = 0) -> Slots:
-        """The states of each part, changed one by one."""
-        slots: Slots = []
-        for part, members in zip(self.parts, self._by_part(given), strict=True):
-            own = part.apart(axis) if isinstance(part, Stack) else [part]
-            pairs = zip(members, own, strict=True)
-            slots.append([each.changed(each.of(state), change) for each, state in pairs])
-        return slots
-
-    def _by_part(self, given: Sequence[PyTree]) -> list[list[Given]]:
-        """For each part, its states with what they are given."""
-        found: list[list[Given]] = [[] for _ in self.parts]
-        for member, metric, each in zip(
-            self.members.firsts, self.members.unfilled, given, strict=True
-        ):
-            found[member.part].append(
-                Given(f"{self.prefix}{member.name}", metric, member.structure, each)
-            )
-        return found
-
-    def _with_parts(self, parts: Iterable[Metric | Stack]) -> Self:
-        """A copy with these parts; in `shard_map`, an inner collection may get other stacks."""
-        parts = tuple(parts)
-        if not any(isinstance(part, Collection) for part in parts):
-            return self.with_parts({"parts": parts})
-        members = Members(
-            each._replace(structure=jax.tree.structure(parts[each.part]))
-            if isinstance(parts[each.part], Collection)
-            else each
-            for each in self.members
-        )
-        same = members == self.members
-        return self.with_parts({"parts": parts} if same else {"parts": parts, "members": members})
-
-    def updated_metrics(self) -> list[tuple[str, Metric]]:
-        """The metrics that `update` updates, one for each state, by the name of a member.
-
-        Of one in a stack, only the configuration.
-        """
-        found = []
-        for member, metric in zip(self.members.firsts, self.members.unfilled, strict=True):
-            part = self.parts[member.part]
-            found.append(
-                (f"{self.prefix}{member.name}", part if isinstance(part, Metric) else metric)
-            )
-        return found
+        pairs = zip(self.emptied().states.owners(), calls, strict=True)
+        return all(call is not None and metric.adds_rows(call) for metric, call in pairs)
 
     def sync(self, axis_name: AxisName) -> Self:
         # States that an update has taken apart, as some varied over devices, are stacked again.
-        return super().sync(axis_name)._together()
-
-    def _together(self) -> Self:
-        """The collection with all states of one kind in one stack."""
-        inner = [part._together() if isinstance(part, Collection) else part for part in self.parts]
-        whole = self._with_parts(inner) if any(map(is_not, inner, self.parts)) else self
-        kinds = [kind for kind in map(kind_of, whole.parts) if kind is not None]
-        return whole if len(set(kinds)) == len(kinds) else whole._of(dict(whole.items()))
+        return _restacked(super().sync(axis_name))
 
     def combine(self, other: PyTree) -> Self:
         if self.members == other.members:
@@ -517,7 +398,7 @@ class Collection(Metric):
         return [
             reader.inside(f"{self.prefix}{each.name}")
             for each in self.members
-            for reader in without_arrays(each.structure).readers()
+            for reader in self.states.configuration(each).readers()
         ]
 
     def reading(self) -> Reading:
@@ -570,33 +451,21 @@ class Collection(Metric):
         return saved | {"state": members}
 
     def restored(self, parts: dict[str, PyTree]) -> Self:
-        # Members that share a statistic here keep sharing it, unless they were saved with different
-        # states. `leaders` has, for each state, the restored metric from which it is taken.
-        members = self.members
-        own = {x.where: one for x, one in zip(members.firsts, members.unfilled, strict=True)}
-        leaders = {
-            member.where: parts[member.name]
-            for member in reversed(members)
-            if same_statistic(member.structure, jax.tree.structure(own[member.where]))
-        }
-        # A member may have been saved with another statistic than it has here.
-        if all(
-            isinstance(part := parts[member.name], Collection)
-            or same_statistic(member.structure, jax.tree.structure(part))
-            for member in members
-        ):
-            slots: Slots = [[] for _ in self.parts]
-            for first in members.firsts:
-                slots[first.part].append(leaders[first.where])
-            shared = self._with_slots(slots)
-            if all(equal_arrays(shared[name], part) for name, part in parts.items()):
-                return shared
-        return self._of(share_equal_statistics(parts))
+        states = self.states.restored(parts)
+        return self._of(share_equal_statistics(parts)) if states is None else self._with(states)
 
     def __repr__(self) -> str:
-        members = (f"{each.name!r}: {without_arrays(each.structure)!r}" for each in self.members)
+        metrics = ((each.name, self.states.configuration(each)) for each in self.members)
+        members = (f"{name!r}: {metric!r}" for name, metric in metrics)
         prefix = f", prefix={self.prefix!r}" if self.prefix else ""
         return f"{type(self).__name__}({{{', '.join(members)}}}{prefix})"
+
+
+def _restacked(collection: C) -> C:
+    """The collection, and those within it, with all states of one kind in one stack."""
+    parts = (_restacked(x) if isinstance(x, Collection) else x for x in collection.parts)
+    states = collection.states._replace(parts=tuple(parts))
+    return collection._with(states.restacked())
 
 
 def calls_of(name: str, metric: Metric, given: dict[str, PyTree]) -> PyTree:

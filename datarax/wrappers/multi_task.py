@@ -100,7 +100,7 @@ class MultiTask(Collection):
                 )
         calls = []
         # No two tasks share a state, so these are all of them.
-        for name, (path, metric) in zip(self, self.updated_metrics(), strict=True):
+        for name, (path, metric) in zip(self, self.states.updated_metrics(), strict=True):
             given = kwargs.get(name)
             if given is not None:
                 refuse_ignored(metric.routes(), given, f"MultiTask.update({name}=...)")

@@ -424,7 +424,7 @@ def test_a_collection_keeps_what_its_metrics_share():
     # Members that were saved with different states no longer share one; both are in place.
     apart = placed.replace(a=Accuracy(num_classes=3).update(np.int32([0, 1]), np.int32([0, 2])))
     loaded = placed.load_state_dict(apart.state_dict())
-    assert len(loaded.groups) == 2
+    assert len(loaded.states_within()) == 2
     assert [len(x) for x in jax.tree.leaves(loaded)] == [2] * leaves  # of one kind: stacked
     assert {*places(loaded)} == {*places(placed)}
     assert loaded["a"].results() == 0.5

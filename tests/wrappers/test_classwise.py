@@ -116,17 +116,17 @@ def test_it_shares_the_statistic_and_keeps_it(rng):
     batch = labels(rng, 30)
     metrics = {"f1": F1(num_classes=3), "recall": by_class(), "precision": by_class(Precision)}
     shared = Collection(metrics)
-    assert len(shared.groups) == 1
+    assert len(shared.states_within()) == 1
     for each in (shared, per_device(shared, make_mesh("auto", {"data": 8}), "data")):
         got = each.update(**batch).results()
         assert got["recall/dog"] == by_class().update(**batch).results()["dog"]
         assert got["f1"] == F1(num_classes=3).update(**batch).results()
     seen = shared.update(**batch)
     loaded = shared.load_state_dict(seen.state_dict())
-    assert (len(loaded.groups), loaded.results()) == (1, seen.results())
+    assert (len(loaded.states_within()), loaded.results()) == (1, seen.results())
     assert seen["recall"].results() == by_class().update(**batch).results()
     routed = by_class().from_outputs(preds="other")
-    assert len(Collection({"a": by_class(), "b": routed}).groups) == 2
+    assert len(Collection({"a": by_class(), "b": routed}).states_within()) == 2
 
 
 @pytest.mark.parametrize(

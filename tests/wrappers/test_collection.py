@@ -85,7 +85,7 @@ def test_one_output_serves_several_arguments_and_metrics(rng):
             "of weights": Max().from_outputs(values="w"),
         }
     ).update(x=x, w=weight)
-    assert len(metrics.groups) == 4
+    assert len(metrics.states_within()) == 4
     expected = {
         "plain": x.mean(),
         "weighted": (x * weight).sum() / weight.sum(),
@@ -168,7 +168,7 @@ def test_outputs_are_named_for_all_metrics_at_once(rng):
     outputs["slices"] = labels[1] % 2
     want = metrics.update(**outputs).results()
     metrics = metrics.from_outputs(**renamed)
-    assert len(metrics.groups) == 2  # accuracy and recall still share their statistic
+    assert len(metrics.states_within()) == 2  # accuracy and recall still share their statistic
     assert metrics["inner"]["alone"].outputs == alone.outputs  # what a metric names itself stays
     given = {renamed.get(name, name): output for name, output in outputs.items()}
     updated = metrics.update(**given)
@@ -290,7 +290,7 @@ def test_the_order_of_a_dict_is_of_no_matter(rng):
 
 def fused(a, b):
     """Whether two metrics come to share one statistic."""
-    return len(Collection({"a": a, "b": b}).groups) == 1
+    return len(Collection({"a": a, "b": b}).states_within()) == 1
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_close_states_are_never_fused(rng):
     metrics = Collection(dict(metrics.items()))
     for a, b in (("low", "high"), ("x", "y")):
         assert bits(metrics[a]) == bits(metrics[b])
-    assert len(metrics.groups) == 4
+    assert len(metrics.states_within()) == 4
     got = metrics.update(x=second[0], y=second[1], score=np.float32([0.5]), hit=np.int32([1]))
     got = got.results()
     x, y = (np.concatenate([first[i], second[i]]) for i in (0, 1))
@@ -395,7 +395,7 @@ def test_what_is_shared_is_updated_and_held_once(rng):
     assert seen.results() == {"a": x.mean(), "b": x.sum(), "c": x.mean(), "d": x.mean() / 2}
     # Still shared after what makes new arrays.
     for again in (seen.merge(shared), jax.jit(lambda m: m)(seen), seen.reset(), copy.copy(seen)):
-        assert len(again.groups) == 1
+        assert len(again.states_within()) == 1
         assert len(jax.tree.leaves(again)) == 6
 
 
@@ -433,7 +433,7 @@ def test_merging_what_shares_with_what_does_not(rng):
     left = left.replace(c=Total()).update(values=y)  # {a, b}, {c}
     right = fresh.update(values=y)
     right = right.replace(a=Mean()).update(values=z)  # {a}, {b, c}
-    assert [len(m.groups) for m in (left, right)] == [2, 2]
+    assert [len(m.states_within()) for m in (left, right)] == [2, 2]
     xy, yz = np.concatenate([x, y]), np.concatenate([y, z])
     expected = {
         "a": np.concatenate([xy, z]).mean(),
@@ -507,13 +507,13 @@ def test_what_was_apart_when_saved_is_apart_when_loaded(rng):
     x, y = draw(rng, (2, 4))
     shared = Collection({"a": Mean(), "b": Total(), "c": Mean()})
     apart = shared.update(values=x).replace(a=Mean())
-    assert [len(metrics.groups) for metrics in (shared, apart)] == [1, 2]
+    assert [len(metrics.states_within()) for metrics in (shared, apart)] == [1, 2]
     for like in (shared, apart, shared.update(values=y)):
         loaded = like.load_state_dict(apart.state_dict())
         got = loaded.update(values=y).results()
         want = {"a": y.mean(), "b": x.sum() + y.sum(), "c": np.concatenate([x, y]).mean()}
         assert got == want
-        assert len(loaded.groups) == 2
+        assert len(loaded.states_within()) == 2
 
 
 def test_a_carry_from_the_empty_state_on(rng):

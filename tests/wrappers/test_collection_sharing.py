@@ -24,7 +24,7 @@ def members(**config):
 
 def test_a_shared_statistic_gives_what_each_gives_alone(rng):
     collection, alone = Collection(members()), members()
-    assert len(collection.groups) == 3
+    assert len(collection.states_within()) == 3
     update = jax.jit(lambda metric, batch: metric.update(**batch))
     for weights in (None, rng.random(40) < 0.5, rng.integers(1, 30, 40).astype(np.float32) / 10):
         batch = {
@@ -51,4 +51,4 @@ def test_other_outputs_or_configurations_are_not_shared():
         metrics.F1(num_classes=4).update(*batch),
         metrics.ConfusionMatrix(num_classes=4),
     ):
-        assert len(Collection({"a": accuracy, "b": other}).groups) == 2
+        assert len(Collection({"a": accuracy, "b": other}).states_within()) == 2

@@ -218,3 +218,10 @@ def test_slices_of_many_means(rng):
         results = seen.results()
         for name, x in batch.items():
             assert results["overall"][name] == pytest.approx(x.mean(dtype=np.float64), rel=1e-6)
+
+
+def test_unusable_rows_of_stacked_members():
+    labels = {"pa": np.int32([0, 1, 5]), "pb": np.int32([0, 7, 1]), "target": np.int32([0, 1, 2])}
+    heads = Collection({x: Accuracy(num_classes=3).from_outputs(preds=f"p{x}") for x in "ab"})
+    marked = heads.unusable_rows(heads.calls((), labels))
+    np.testing.assert_array_equal(marked, [[False, False, True], [False, True, False]])

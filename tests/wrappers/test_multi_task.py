@@ -72,7 +72,7 @@ def test_each_task_has_its_own_outputs(rng):
         "age/sum": values.sum(),
     }
     # Equal metrics of two tasks hold different data, so they share nothing.
-    assert len(tasks().groups) == 3
+    assert len(tasks().states_within()) == 3
     given["animal"]["weights"] = weights
     weighted = Accuracy(num_classes=CLASSES).update(**given["animal"])
     assert tasks().update(**given)["animal"].results() == weighted.results()

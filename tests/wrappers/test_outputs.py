@@ -246,7 +246,9 @@ def test_leaving_an_argument_out():
     with pytest.raises(MetricInputError, match=r"weights=3.*name of an output, or None"):
         Mean().from_outputs(weights=3)
     # With and without weights, two metrics do not share a statistic.
-    assert len(Collection({"a": Mean(), "b": Mean().from_outputs(weights=None)}).groups) == 2
+    assert (
+        len(Collection({"a": Mean(), "b": Mean().from_outputs(weights=None)}).states_within()) == 2
+    )
 
 
 # Errors that name the member.

@@ -241,16 +241,16 @@ def test_it_shares_a_statistic_if_its_updates_are_the_same(rng):
         "lost": Transformed(Recall(num_classes=3), None, complement),
     }
     metrics = Collection(plain)
-    assert len(metrics.groups) == 1
+    assert len(metrics.states_within()) == 1
     preds, target = rng.integers(0, 3, (2, 50))
     got = metrics.update(preds=preds, target=target)
     for name, metric in plain.items():
         assert got.results()[name] == metric.update(preds, target).results()
     loaded = metrics.load_state_dict(got.state_dict())
-    assert len(loaded.groups) == 1
+    assert len(loaded.states_within()) == 1
     assert loaded.results() == got.results()
     apart = Collection({"a": Accuracy(), "b": Transformed(Accuracy(), from_logits)})
-    assert len(apart.groups) == 2
+    assert len(apart.states_within()) == 2
 
 
 def test_fields_of_the_metric_are_replaced():

@@ -202,7 +202,7 @@ def test_all_share_one_statistic(rng):
     }
     metrics["quadratic"] = CohenKappa(weights="quadratic", **config)
     collection = Collection(metrics)
-    assert len(collection.groups) == 1
+    assert len(collection.states_within()) == 1
     outputs = {"preds": rng.integers(0, 4, 50), "target": rng.integers(0, 4, 50)}
     others = {"f1": F1(**config), "accuracy": Accuracy(**config), "kappa": CohenKappa(**config)}
     got = update(Collection(metrics | others), **outputs).compute()

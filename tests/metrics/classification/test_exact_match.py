@@ -77,7 +77,7 @@ def test_hamming_distance_is_what_accuracy_leaves(rng, task):
         metrics[average] = HammingDistance(average=average, **config)
         metrics[f"{average} accuracy"] = Accuracy(average=average, **config)
     collection = Collection(metrics)
-    assert len(collection.groups) == 1
+    assert len(collection.states_within()) == 1
     got = update(collection, preds=preds, target=target, weights=weights).compute()
     want = sk.hamming_loss(target, preds, sample_weight=weights)
     assert_within_ulps(got["distance"], want, 1)

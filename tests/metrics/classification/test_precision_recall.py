@@ -141,8 +141,8 @@ def test_all_that_reads_counts_shares_them():
     others = (Accuracy, HammingDistance, MatthewsCorrCoef, CohenKappa, LikelihoodRatios)
     metrics = {c.__name__: c(**config) for c in (*RATIOS, *others)}
     metrics["each"] = Precision(average=None, zero_division=np.nan, **config)
-    assert len(Collection(metrics).groups) == 1
-    assert len(Collection(metrics | {"top": Recall(top_k=2, **config)}).groups) == 2
+    assert len(Collection(metrics).states_within()) == 1
+    assert len(Collection(metrics | {"top": Recall(top_k=2, **config)}).states_within()) == 2
 
 
 @pytest.mark.parametrize("scale", [2.0**-100, 2.0**33, 2.0**100])

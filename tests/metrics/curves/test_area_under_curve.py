@@ -707,7 +707,7 @@ def test_what_logits_share_in_a_collection(rng):
         "also": metrics.ROC(num_classes=3, from_logits=True),
     }
     together = datarax.Collection(members)
-    states = together.groups
+    states = together.states_within()
     assert len(states) == 3
     p = rng.dirichlet(np.ones(3), 40).astype(np.float32)
     batch = {"preds": np.log(p) + 3, "target": np.resize(np.arange(3), 40)}
@@ -722,7 +722,7 @@ def test_what_logits_share_in_a_collection(rng):
         members["true"].merge(members["left out"])
     # Of one class or of labels, nothing is checked.
     of_one = datarax.Collection({"a": AUROC(), "b": AUROC(from_logits=False)})
-    states = of_one.groups
+    states = of_one.states_within()
     assert len(states) == 1
 
 

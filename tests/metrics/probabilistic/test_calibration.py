@@ -210,7 +210,7 @@ def test_calibration_metrics_share_one_state_in_a_collection(logits):
     }
     masses = {n: CalibrationError(binning="mass", num_bins=n, **config) for n in (5, 15)}
     both = datarax.Collection(metrics | {str(n): metric for n, metric in masses.items()})
-    assert len(both.groups) == 2
+    assert len(both.states_within()) == 2
     collection = datarax.Collection(metrics)
     values = jax.jit(lambda m: m.update(preds=x, target=target).compute())(collection)
     weight, gap = (

@@ -80,14 +80,14 @@ def test_one_statistic_serves_them_all():
         metrics.ExplainedVariance,
     )
     several = Collection({cls.__name__: cls() for cls in readers})
-    assert len(several.groups) == 1
+    assert len(several.states_within()) == 1
     assert len(jax.tree.leaves(several)) <= 13  # an update is to stay cheap
     squares = {"mse": metrics.MeanSquaredError(), "rmse": metrics.RootMeanSquaredError()}
-    assert len(Collection(squares).groups) == 1
+    assert len(Collection(squares).states_within()) == 1
     both = {"pearson": metrics.PearsonCorrCoef(), "concordance": metrics.ConcordanceCorrCoef()}
-    assert len(Collection(both).groups) == 1
+    assert len(Collection(both).states_within()) == 1
     ranks = {"spearman": metrics.SpearmanCorrCoef(), "kendall": metrics.KendallTau()}
-    assert len(Collection(ranks).groups) == 1
+    assert len(Collection(ranks).states_within()) == 1
 
 
 # Hard inputs.
