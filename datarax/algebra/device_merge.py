@@ -10,7 +10,7 @@ import numpy as np
 
 from datarax._typing import PyTree
 from datarax._xp import lax, on_host, vmap, xp
-from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
+from datarax.algebra.pytrees import Leaf, Tree, map_leaf_states
 from datarax.algebra.replication import axes_to_merge, gathered_once
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
@@ -123,20 +123,40 @@ def merge_copies(copies: Tree, size: int, axes: int = 1) -> Tree:
         axes: the number of leading axes. Those after the first stay: their states are merged one by
             one.
     """
-    if not on_host(copies):
-        return _merge_in_loop(copies, size, axes)
-    while size > 1:
+
+    def merge(states: list[Leaf]) -> list[Leaf]:
+        if on_host(*states):
+            return [_merge_on_host(state, size, axes) for state in states]
+        return _merge_in_loop(states, size, axes)
+
+    return map_leaf_states(merge, copies)
+
+
+def _merge_on_host(copies: Leaf, size: int, axes: int) -> Leaf:
+    arrays, structure = jax.tree.flatten(copies)
+
+    def taken(index: int | slice) -> Leaf:
+        return structure.unflatten([x[index, ...] for x in arrays])
+
+    if axes > 1 or copies.by_row(1) is None:
+        each = [taken(i) for i in range(size)]
+        while len(each) > 1:
+            pairs = zip(each[::2], each[1::2], strict=False)
+            waiting = each[-1:] if len(each) % 2 else []
+            each = [_merge_one(x, y, axes - 1) for x, y in pairs] + waiting
+        return each[0]
+    while size > 1:  # all pairs at once
         pairs = size // 2
-        first, second = (_taken(copies, np.s_[i : 2 * pairs : 2]) for i in (0, 1))
-        merged = merge_each(first, second, axes)
+        merged = taken(np.s_[: 2 * pairs : 2]).combine(taken(np.s_[1 : 2 * pairs : 2]))
+        last = arrays
+        arrays = jax.tree.leaves(merged)
         if size % 2:
-            last = _taken(copies, np.s_[size - 1 :])
-            merged = jax.tree.map(lambda *x: np.concatenate(x), merged, last)
-        copies, size = merged, size - pairs
-    return _taken(copies, 0)
+            arrays = [np.concatenate([x, y[-1:]]) for x, y in zip(arrays, last, strict=True)]
+        size -= pairs
+    return taken(0)
 
 
-def _merge_in_loop(copies: Tree, size: int, axes: int) -> Tree:
+def _merge_in_loop(copies: list[Leaf], size: int, axes: int) -> list[Leaf]:
     """Merges stacked states in a program: a loop compiles the merge once, however many there are.
 
     The rest of the stack is filled with empty states, which change nothing.
@@ -145,16 +165,16 @@ def _merge_in_loop(copies: Tree, size: int, axes: int) -> Tree:
     half = 1 << max(size - 1, 0).bit_length() >> 1
     if not half:
         return _taken(copies, 0)
-    empty = map_leaf_states(lambda leaves: [leaf.emptied() for leaf in leaves], copies)
+    empty = [each.emptied() for each in copies]
 
-    def pad(short: Tree, rows: int) -> Tree:
+    def pad(short: list[Leaf], rows: int) -> list[Leaf]:
         def padded(x: jax.Array, e: jax.Array) -> jax.Array:
             e = xp.broadcast_to(xp.asarray(e)[:1], (rows, *x.shape[1:]))
             return xp.concatenate([x, e.astype(x.dtype)])
 
         return jax.tree.map(padded, short, empty)
 
-    def merge_neighbours(_: jax.Array, states: Tree) -> Tree:
+    def merge_neighbours(_: jax.Array, states: list[Leaf]) -> list[Leaf]:
         even, odd = (_taken(states, np.s_[i::2]) for i in (0, 1))
         return pad(merge_each(even, odd, axes), half)
 
@@ -162,22 +182,26 @@ def _merge_in_loop(copies: Tree, size: int, axes: int) -> Tree:
     return _taken(lax.fori_loop(0, half.bit_length(), merge_neighbours, states), 0)
 
 
-def merge_each(a: Tree, b: Tree, axes: int = 1) -> Tree:
-    """Merges each of the states along leading axes with the one at its place in another stack."""
+def merge_each(a: list[Leaf], b: list[Leaf], axes: int = 1) -> list[Leaf]:
+    """Merges the states along leading axes of leaf states with those at the same places."""
 
     def merge(x: Leaf, y: Leaf) -> Leaf:
-        if axes == 1 and on_host(x, y) and x.by_row(1) is not None:  # all at once
+        if axes == 1 and x.by_row(1) is not None:  # all at once
             return x.combine(y)
-        combine = lambda x, y: x.combine(y)  # noqa: E731
-        for _ in range(axes):
-            combine = vmap(combine)
-        return combine(x, y)
+        return _merge_one(x, y, axes)
 
-    others = leaf_states(b)
-    return map_leaf_states(lambda states: list(map(merge, states, others)), a)
+    return list(map(merge, a, b))
 
 
-def _taken(states: Tree, index: int | slice) -> Tree:
+def _merge_one(x: Leaf, y: Leaf, axes: int) -> Leaf:
+    """Merges each of the states along leading axes; of no axes, the two."""
+    combine = lambda x, y: x.combine(y)  # noqa: E731
+    for _ in range(axes):
+        combine = vmap(combine)
+    return combine(x, y)
+
+
+def _taken(states: list[Leaf], index: int | slice) -> list[Leaf]:
     return jax.tree.map(lambda x: x[index], states)
 
 

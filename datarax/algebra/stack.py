@@ -148,7 +148,8 @@ class Stack(NeedsMaxima, LeafState, kw_only=False):
         return vmap(function)(self.states, *others)
 
     def combine(self, other: PyTree) -> Self:
-        return self.holding(merge_each(self.states, other.states))
+        others = leaf_states(other.states)
+        return self.holding(map_leaf_states(lambda ours: merge_each(ours, others), self.states))
 
     def canonical(self) -> Self:
         return self.holding(self.map(lambda a: a.canonical()))
