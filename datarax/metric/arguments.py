@@ -451,7 +451,7 @@ def split_over(call: Call, devices: int) -> int | None:
     """
     _, given = call.by_name
     values, weights = given.get(call.together or ""), given.get("weights")
-    if values is None or not all(x is None or _is_known(x) for x in (values, weights)):
+    if values is None or not all(x is None or _is_readable(x) for x in (values, weights)):
         return None
     values = np.asarray(values)
     some = np.ones(values.shape, bool) if weights is None else np.asarray(weights) != 0
@@ -463,7 +463,7 @@ def split_over(call: Call, devices: int) -> int | None:
     return int(each[counts > 1][0]) if (counts > 1).any() else None
 
 
-def _is_known(x: ArrayLike) -> bool:
+def _is_readable(x: ArrayLike) -> bool:
     # Values that are traced, on other processes or donated cannot be read.
     return not isinstance(x, jax.Array) or (
         not isinstance(x, Tracer) and x.is_fully_addressable and not x.is_deleted()

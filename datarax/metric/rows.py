@@ -181,7 +181,7 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
         MetricInputError: on devices, the metric takes no weights, and its states have no terms of
             single rows.
     """
-    empty = element(stacked)
+    empty = empty_place(stacked)
     on_devices = not on_host(stacked, *jax.tree.leaves((calls, target)))
     several = jax.tree.leaves(calls, is_leaf=is_call)
     unweighted = [call.metric for call in several if "weights" not in call.takes]
@@ -360,8 +360,8 @@ def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
     return structure.unflatten(written.get(k, x) for k, x in enumerate(leaves))
 
 
-def element(stacked: S) -> S:
-    """The empty state of one element of a stack."""
+def empty_place(stacked: S) -> S:
+    """The empty state of one of the places of stacked states."""
     # Only the shapes matter: an index would be an operation of the program for each array.
     return jax.tree.map(
         lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape[1:]), stacked

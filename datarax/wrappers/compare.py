@@ -15,7 +15,7 @@ from datarax.algebra.stack import Stack
 from datarax.metric.arguments import taken_from, with_argument
 from datarax.metric.base import Metric
 from datarax.metric.reading import Reading
-from datarax.metric.rows import element, rows_of, updated_at
+from datarax.metric.rows import empty_place, rows_of, updated_at
 from datarax.metric.unusable import Undefined
 from datarax.metric.values import is_wide
 from datarax.numerics.exact import Exact
@@ -233,7 +233,7 @@ class Compare(Pairs, Resampled):
         given, calls = taken_from(calls, CLUSTER)
         ids = checked_ids(given, rows_of(calls))
         calls, states = self.updated_pairs_at(calls, target)
-        paired = self.paired.updated_at(element(self.metric), calls, ids, target)
+        paired = self.paired.updated_at(empty_place(self.metric), calls, ids, target)
         return self.with_parts(states | {"paired": paired})
 
     def reading(self) -> Reading:

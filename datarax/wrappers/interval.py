@@ -19,7 +19,7 @@ from datarax.algebra.row_merge import Target
 from datarax.metric.arguments import taken_from
 from datarax.metric.base import Metric
 from datarax.metric.reading import Reading
-from datarax.metric.rows import element, rows_of, updated_at
+from datarax.metric.rows import empty_place, rows_of, updated_at
 from datarax.metric.sampling import Sampling, Spread
 from datarax.metric.unusable import Undefined
 from datarax.numerics.double_float import DoubleFloat, stack
@@ -285,7 +285,7 @@ class Interval(WithArgument):
             return self.with_parts({"metric": metric, "squares": squares})
         if self.sums is None:
             return updated_at(self, calls, target)
-        ids, terms, calls = self._of_clusters(calls, element(self.metric))
+        ids, terms, calls = self._of_clusters(calls, empty_place(self.metric))
         metric, sums = self.metric.apply_at(calls, target), self.sums.plus_at(ids, terms, target)
         return self.with_parts({"metric": metric, "sums": sums})
 

@@ -15,7 +15,7 @@ from datarax.algebra.row_merge import Target, merge_rows
 from datarax.metric.arguments import Route, arguments_of, is_call, joined, with_argument
 from datarax.metric.base import Metric
 from datarax.metric.reading import Reading
-from datarax.metric.rows import element, without_rows
+from datarax.metric.rows import empty_place, without_rows
 from datarax.metric.unusable import Unusable
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import counts_alike, sum_of_counts, with_invalid_of
@@ -181,7 +181,7 @@ class Pairs(WithArgument):
         states = {"metric": a, "other": b}
         if on_host(a, b) and counts_alike(self.metric, a) and counts_alike(self.other, b):
             return calls, states
-        calls, unusable = self._of_both(calls, element(self.metric))
+        calls, unusable = self._of_both(calls, empty_place(self.metric))
         by_row = xp.stack(unusable, 1).astype(xp.int32)
         empty = MetricAccumulator(np.zeros(by_row.shape[1], np.int32))
         terms = empty.by_row(len(by_row)).update(by_row)

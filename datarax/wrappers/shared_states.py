@@ -27,7 +27,7 @@ from datarax.metric.arguments import Call, is_call, naming, with_empty_rows
 from datarax.metric.base import Metric
 from datarax.metric.declared import shares_statistic, statistic_of
 from datarax.metric.finer import ReadsFiner
-from datarax.metric.rows import Terms, element, replicated_target, terms_of_rows, with_terms
+from datarax.metric.rows import Terms, empty_place, replicated_target, terms_of_rows, with_terms
 from datarax.wrappers.wrapper import Wrapper
 
 MOST_CELLS = 2**10
@@ -218,7 +218,7 @@ class SharedStates(NamedTuple):
         terms: Terms = []
 
         def update(metric: Metric, call: PyTree) -> PyTree:
-            empty = element(metric)
+            empty = empty_place(metric)
             size = sum(x.size for x in jax.tree.leaves(empty))
             if not is_call(call) or size > MOST_TOGETHER or not empty.adds_rows(call):
                 return metric.apply_at(call, target)
