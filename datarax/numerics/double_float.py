@@ -166,9 +166,9 @@ class DoubleFloat:
         return self.is_on_host and self.dtype == _FLOAT32
 
     @property
-    def rough(self) -> jax.Array:
-        """The number in one array: in float64, or else its nearest float."""
-        return self._number if self.is_one else self.high
+    def rough(self) -> "DoubleFloat | jax.Array":
+        """The number itself if it is one array of float64, or else its nearest float."""
+        return self if self.is_one else self.high
 
     def to_float(self) -> jax.Array:
         """The nearest float: on the host of float64, on devices of the dtype of the parts."""

@@ -385,7 +385,7 @@ def co_moment_about_means(
 
 
 def _rough(x: Any) -> Any:
-    """A number in float64, or its nearest float."""
+    """As `DoubleFloat.rough`, also of a float."""
     return x.rough if isinstance(x, DoubleFloat) else x
 
 
