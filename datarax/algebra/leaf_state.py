@@ -1,7 +1,7 @@
 """`LeafState`: a state that holds arrays, and defines how they merge and travel."""
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -39,7 +39,7 @@ class LeafState(State):
     holds_arrays: ClassVar[bool] = True
     is_extreme: ClassVar[bool] = False  # type: ignore[assignment]
 
-    def __init_subclass__(cls, abstract: bool = False, **kwargs: bool) -> None:
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if abstract:
             return

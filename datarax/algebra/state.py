@@ -146,14 +146,18 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
     terms_by_row: ClassVar[bool] = False
     """True if each term that an update adds is of one row of its arguments, and the terms are in
     the order of the rows. Then one update gives the terms of all rows: see `row_merge.RowTerms`."""
-    wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(folding)
-    """The decorator of each `update` that a subclass defines."""
 
     # Set for each subclass: its own `update`, wrapped, and the signature of its constructor.
     update: ClassVar[Callable[..., Any]]
     __signature__: ClassVar[inspect.Signature]
 
-    def __init_subclass__(cls, kw_only: bool = True, **kwargs: bool) -> None:
+    def __init_subclass__(
+        cls,
+        kw_only: bool = True,
+        door: Callable[[Callable[..., Any]], Callable[..., Any]] = folding,
+        **kwargs: bool,
+    ) -> None:
+        # `door` is the decorator of an `update` that the class defines.
         super().__init_subclass__(**kwargs)
         inherited: dict[str, Field] = {}
         # If several bases have a field of the same name, the first base wins.
@@ -163,7 +167,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
             }
         cls.fields = collect_fields(cls, inherited, is_state, kw_only)
         if "update" in vars(cls):
-            cls.update = cls.wrapped_update(vars(cls)["update"])
+            cls.update = door(vars(cls)["update"])
         for name, value in list(vars(cls).items()):
             if isinstance(value, State):
                 setattr(cls, name, _Template(name, value))

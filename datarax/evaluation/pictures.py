@@ -12,8 +12,7 @@ import numpy as np
 from datarax._errors import InvalidValuesWarning, PrecisionWarning, UndefinedMetricWarning
 from datarax._optional import optional
 from datarax.evaluation.row_scores import LENGTHS, ByLength
-from datarax.metric.base import Metric
-from datarax.metric.unusable import unusable
+from datarax.metric.base import Metric, left_out
 from datarax.metrics.aggregation.quantiles import Histogram, HistogramQuantile, Median
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
 from datarax.metrics.curves.area_under_curve import AUROC, AveragePrecision
@@ -234,11 +233,11 @@ def _drawn(
     ax = None if is_wide else new_axes(new_figure(_WIDTH, _HEIGHT))
     figure = kind.draw(metric, ax, **({"names": names} if fits else {}))
     # The value would be NaN because of these rows; the figure is of the other rows.
-    left_out = unusable(metric)
+    unusable = left_out(metric)
     caption = kind.caption.replace("{name}", path.rpartition("/")[2])
     path = "" if is_only else path
-    if left_out.is_some:
-        caption += f" {left_out.described()}, and are left out."
+    if unusable.is_some:
+        caption += f" {unusable.described()}, and are left out."
     # The path has the names of the members, which users choose.
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{path}-{kind.draw.__name__}".lstrip("-"))
     title = f"{kind.title}: {path}" if path else kind.title

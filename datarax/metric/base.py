@@ -42,7 +42,7 @@ from datarax.metric.other_names import argument_suggestion
 from datarax.metric.reading import Bounds, Reading
 from datarax.metric.rows import adds_by_row, unusable_rows, updated_at
 from datarax.metric.sampling import Ratio, Sampling
-from datarax.metric.unusable import Undefined, unusable
+from datarax.metric.unusable import Undefined, Unusable, unusable
 from datarax.metric.updates import updating
 from datarax.metric.values import as_array, jsonable, nan_if, rounded_doubles
 from datarax.numerics.scaled_double import ScaledDouble
@@ -54,7 +54,7 @@ _FOR_USERS = {
 }
 
 
-class Metric(State):
+class Metric(State, door=updating):
     """An immutable pytree with `update`, `merge`, `sync`, `compute` and `reset`.
 
     To define a metric, write a subclass:
@@ -111,7 +111,6 @@ class Metric(State):
 
     unrestored_fields = ("outputs",)
     hidden_names = frozenset({"outputs"})
-    wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(updating)
     declared: ClassVar[Declared] = Declared()
     """The methods that the class defines, as they are written."""
     flat: ClassVar[bool] = True
@@ -129,7 +128,7 @@ class Metric(State):
         own: PyTree = cls.update
         if isinstance(own, Shareable):  # of its own, or of a class that is no metric
             cls.update = own.update
-        super().__init_subclass__(**kwargs)
+        super().__init_subclass__(door=updating, **kwargs)
         hidden = (each.hidden_names for each in cls.__mro__ if issubclass(each, State))
         cls.hidden_names = (frozenset(type.__dir__(Metric)) - _FOR_USERS).union(*hidden)
         if "compute" in vars(cls):
@@ -211,7 +210,7 @@ class Metric(State):
     @requiring_arrays
     def invalid_count(self) -> jax.Array:
         """Counts the values or examples that could not be used; 0 without checks."""
-        return unusable(self).total
+        return left_out(self).total
 
     def from_outputs(self, **outputs: str | None) -> Self:
         """A copy that takes arguments of `update` from outputs of other names.
@@ -309,7 +308,7 @@ class Metric(State):
     def reading(self) -> Reading:
         """The value, and the count of what could not be used."""
         value, bounds = self.value_and_bounds()
-        value, invalid = rounded_doubles(value), unusable(self)
+        value, invalid = rounded_doubles(value), left_out(self)
         # A sum that has overflowed has no value under any policy.
         spoilt = invalid.mask if self.on_invalid == "propagate" else invalid.overflow
         value, bounds = nan_if(spoilt, (value, bounds))
@@ -388,6 +387,16 @@ def _reading(metric: Metric, given: GivenNumbers) -> Reading:
         given = checked_given(metric.readers(), given, f"{type(metric).__name__}.results")
     with one_reading(given):
         return metric.reading()
+
+
+def left_out(metric: Metric) -> Unusable:
+    """Adds up what a metric and all its states could not use."""
+
+    def takes_target(each: State) -> bool:
+        routes = each.routes() if isinstance(each, Metric) else []
+        return not routes or any("target" in route.argument for route in routes)
+
+    return unusable(metric, takes_target)
 
 
 def placed_as(metric: Metric, value: PyTree) -> PyTree:

@@ -1,7 +1,7 @@
 """What a reading says of data that could not be used, and of undefined parts of a value."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from dataclasses import replace as dataclass_replace
@@ -26,6 +26,7 @@ from datarax.statistics.invalid_counts import (
     InvalidCounts,
     sum_of_counts,
 )
+from datarax.statistics.score_kinds import OfProbabilities
 
 OVERFLOWED = "sum of weights beyond the range of floats"
 """The kind of what is counted if a sum of weights has overflowed: then there is no result."""
@@ -155,8 +156,11 @@ def _any_nonzero(counts: PyTree) -> jax.Array:
     return functools.reduce(xp.logical_or, parts, xp.zeros((), xp.bool_))
 
 
-def unusable(metric: State) -> Unusable:
-    """Adds up what a metric and all its states could not use."""
+def unusable(metric: State, takes_target: Callable[[State], bool]) -> Unusable:
+    """Adds up what a metric and all its states could not use.
+
+    Where a state takes no target, its classes are not those of labels.
+    """
     by_kind: list[Count] = []
     others: dict[str, list[Count]] = {}
     example = xp.asarray(-np.inf, default_float())
@@ -181,7 +185,7 @@ def unusable(metric: State) -> Unusable:
             continue
         remedy = remedy or _remedy_of(each)
         if labels is None and "num_classes" in each.fields:
-            labels = _labels_of(each)
+            labels = _labels_of(each) if takes_target(each) else (None, False)
         for kind, count in each.unusable().items():
             others.setdefault(kind, []).append(count)
         # Invalid rows are left out, so sums of floats are finite unless they overflow: a weight is
@@ -204,7 +208,7 @@ def unusable(metric: State) -> Unusable:
 
 def _remedy_of(state: State) -> str:
     """Says what to do about scores that are no probabilities, if a state refuses those."""
-    if not getattr(state, "takes_probabilities", False):
+    if not (isinstance(state, OfProbabilities) and state.takes_probabilities):
         return ""
     if "from_logits" not in state.fields:
         return "Divide each row by its sum, which must be 1; of logits, give their softmax"
@@ -215,11 +219,9 @@ def _remedy_of(state: State) -> str:
 
 def _labels_of(state: State) -> tuple[int | None, bool]:
     """Returns the number of labels that a state takes, 2 if binary; and `takes_probabilities`."""
-    routes = getattr(state, "routes", list)()
-    # Without targets, the classes are those of scores alone.
-    if routes and not any("target" in route.argument for route in routes):
-        return None, False
-    refuses = any(getattr(part, "takes_probabilities", False) for part in walk(state))
+    refuses = any(
+        part.takes_probabilities for part in walk(state) if isinstance(part, OfProbabilities)
+    )
     return vars(state)["num_classes"] or 2, refuses
 
 

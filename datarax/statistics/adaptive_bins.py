@@ -408,6 +408,8 @@ class AdaptiveBins(NeedsMaxima, LeafState):
 
     def _aligned_on_host(self, reach: Any) -> Self:
         """As `aligned`; only the classes that get other bins are changed, mostly few."""
+        if _are_equal(reach, *self.reach.parts):
+            return self
         old, new = self.both_grids(reach)
         some = np.flatnonzero(old.differs_from(new))
         tables = self.tables()

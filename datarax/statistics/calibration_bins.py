@@ -21,7 +21,7 @@ from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, class_of, examples, is_class
 from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
-from datarax.statistics.score_kinds import FLOAT32_EPS
+from datarax.statistics.score_kinds import FLOAT32_EPS, OfProbabilities
 
 
 class Bins(NamedTuple):
@@ -35,7 +35,7 @@ class Bins(NamedTuple):
     """The total weight of the correct ones."""
 
 
-class CalibrationBins(CountsInvalid):
+class CalibrationBins(CountsInvalid, OfProbabilities):
     """By bin of confidence: the weight of the examples, their confidences, and the correct ones.
 
     The confidence of a binary example or of a label is the probability of the positive class; it
@@ -93,11 +93,6 @@ class CalibrationBins(CountsInvalid):
     def groups(self) -> int:
         """The number of groups of bins: C, L, or 1."""
         return (self.num_classes if self.classwise else self.num_labels) or 1
-
-    @property
-    def takes_probabilities(self) -> bool:
-        """True if scores that are no probabilities are invalid."""
-        return not self.from_logits
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.

@@ -402,7 +402,7 @@ def sum_of_counts(counts: Iterable[Count]) -> Count:
     exact = when_known(_sum_of_exact, first, *others)
     if exact is not None:
         return exact
-    total = MetricAccumulator(np.zeros(getattr(first, "shape", ()), np.int32))
+    total = MetricAccumulator(np.zeros(np.shape(first), np.int32))
     for count in (first, *others):
         total = total.update(count)
     return total.value

@@ -11,6 +11,7 @@ import jax
 from datarax._checks import is_integer
 from datarax._typing import PyTree
 from datarax._xp import none_true, xp
+from datarax.algebra.state import State
 
 ScoreKind = Literal["", "probabilities", "distributions", "softmax", "sigmoid", "losses"]
 """The kinds of scores: probabilities that are compared with a threshold, or with those of
@@ -18,6 +19,16 @@ other rows ("distributions"); logits of a softmax or of a sigmoid; losses `-log(
 evidence."""
 
 FLOAT32_EPS = 2.0**-23
+
+
+class OfProbabilities(State):
+    """The base of states of probabilities, with the field `from_logits` if scores may be logits."""
+
+    @property
+    def takes_probabilities(self) -> bool:
+        """True if scores that are no probabilities are invalid."""
+        with_field: PyTree = self
+        return not with_field.from_logits
 
 
 def root_eps(x: jax.Array) -> float:

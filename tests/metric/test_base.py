@@ -145,7 +145,7 @@ def test_help_shows_what_a_user_needs():
     assert "jaxlib._jax.Array | " not in text  # a union that is not spelt out: `ArrayLike`
     assert "ArrayLike" in text
     # Of what is no method, the signature and the arguments say enough.
-    for name in ("apply", "as_ratio", "wrapped_update", "__getstate__", "flat =", "fields ="):
+    for name in ("apply", "as_ratio", "declared", "__getstate__", "flat =", "fields ="):
         assert f"|  {name}" not in text
     assert text.count("\n") <= 165
     # Whoever writes a metric sees all of it.

@@ -11,9 +11,10 @@ from datarax.metric.declared import shareable
 from datarax.statistics.batches import examples
 from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
 from datarax.statistics.scaled_total import ScaledTotal
+from datarax.statistics.score_kinds import OfProbabilities
 
 
-class ExcessTotals(CountsInvalid):
+class ExcessTotals(CountsInvalid, OfProbabilities):
     """Sums over binary forecasts: the excess of the squared error, and its variance.
 
     Of a calibrated forecast p, the squared error has the expectation `p * (1 - p)`. The excess over
@@ -38,11 +39,6 @@ class ExcessTotals(CountsInvalid):
     def __post_init__(self) -> None:
         if self.from_logits:
             self.invalid = InvalidCounts("sigmoid")
-
-    @property
-    def takes_probabilities(self) -> bool:
-        """True if scores that are no probabilities are invalid."""
-        return not self.from_logits
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in forecasts of any shape."""

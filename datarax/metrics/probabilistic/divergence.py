@@ -16,9 +16,10 @@ from datarax.numerics.special import kl_div
 from datarax.statistics.batches import not_distribution
 from datarax.statistics.class_rows import class_rows
 from datarax.statistics.invalid_counts import Invalid
+from datarax.statistics.score_kinds import OfProbabilities
 
 
-class Divergence(ElementwiseMean):
+class Divergence(ElementwiseMean, OfProbabilities):
     """The weighted mean of a divergence of each pair of distributions; a subclass defines `score`.
 
     Pairs are invalid if a row is not a distribution: a value outside 0 to 1, or a sum that is not
@@ -31,7 +32,7 @@ class Divergence(ElementwiseMean):
 
     value_range = (0.0, math.inf)
     higher_is_better = False
-    takes_probabilities: ClassVar[bool] = True
+    takes_probabilities: ClassVar[bool] = True  # type: ignore[assignment]
     element_axes = 1
     base: float | None = None
     """The base of the logarithm: 2 for bits; `None` for e, which gives nats."""

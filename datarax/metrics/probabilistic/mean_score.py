@@ -13,7 +13,7 @@ from datarax.metric.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import Examples, check_task, examples, rows_weight
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite
-from datarax.statistics.score_kinds import ScoreKind
+from datarax.statistics.score_kinds import OfProbabilities, ScoreKind
 from datarax.statistics.weighted_total import WeightedTotal
 
 
@@ -119,7 +119,7 @@ class ElementwiseMean(MeanScore):
         return self.replace(statistic=self.statistic.add(score, *rows_weight(invalid, weights)))
 
 
-class TaskScore(MeanScore):
+class TaskScore(MeanScore, OfProbabilities):
     """The weighted mean of a score of each example of a task; a subclass defines `score`."""
 
     terms_by_row = True

@@ -17,13 +17,13 @@ from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.isotonic import isotonic_blocks
 from datarax.statistics.batches import examples
 from datarax.statistics.scaled_total import ScaledTotal
-from datarax.statistics.score_kinds import FLOAT32_EPS
+from datarax.statistics.score_kinds import FLOAT32_EPS, OfProbabilities
 from datarax.statistics.scores import ScoreHistogram, log_odds
 
 Score = Literal["brier", "log"]
 
 
-class ScoredHistogram(ScoreHistogram):
+class ScoredHistogram(ScoreHistogram, OfProbabilities):
     """A `ScoreHistogram` of forecasts of a binary task, with the sum of a score of each.
 
     Example:
@@ -39,11 +39,6 @@ class ScoredHistogram(ScoreHistogram):
 
     sums = ScaledTotal((2,))
     """The weighted sum of the scores, and the sum of the weights."""
-
-    @property
-    def takes_probabilities(self) -> bool:
-        """True if scores that are no probabilities are invalid."""
-        return not self.from_logits
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         from_logits = bool(self.from_logits)

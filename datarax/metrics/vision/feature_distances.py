@@ -18,6 +18,7 @@ from datarax.numerics.products import matrix_product
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.buffer import FeatureBuffer
 from datarax.statistics.cross_moments import FeatureMoments
+from datarax.statistics.score_kinds import OfProbabilities
 from datarax.statistics.weighted_total import EntropyTotals
 
 Features = Callable[[jax.Array], jax.Array] | None
@@ -238,7 +239,7 @@ class KID(TwoSets):
         return rows.evaluated(squared_mmd)
 
 
-class InceptionScore(Metric):
+class InceptionScore(Metric, OfProbabilities):
     """Inception score: how sure and how varied the predicted classes of images are.
 
     exp(mean KL(p(y | x) || p(y))) with p(y) the mean of p(y | x) over all images: from 1 to the
@@ -274,11 +275,6 @@ class InceptionScore(Metric):
         if self.features is not None:
             check_function(self.features)
         self.statistic = EntropyTotals.from_fields(self)
-
-    @property
-    def takes_probabilities(self) -> bool:
-        """True if scores outside 0 to 1, or with another sum than 1, are refused."""
-        return not self.from_logits
 
     def update(self, preds: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the images folded in; no communication.
