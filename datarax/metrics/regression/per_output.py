@@ -30,8 +30,7 @@ class RegressionMetric(Metric):
         Args:
             preds: predictions of any real dtype, (...); with `num_outputs`, (..., num_outputs).
             target: of exactly the shape of `preds`.
-            weights: broadcast against the leading axes, and count as repetitions; zero excludes an
-                example.
+            weights: broadcast against the leading axes; count as repetitions, zero excludes.
 
         Raises:
             MetricInputError: the shapes differ, even if they would broadcast; shows both.
