@@ -75,7 +75,9 @@ def scatter_sums(
         sums = [np.bincount(place, x, size).astype(np.float64) for x in columns]
         return [DoubleFloat.of(x).reshape(*shape) for x in sums]
     if not has_wide(columns[0].dtype):
-        top = None if tops is None else xp.asarray(tops, columns[0].dtype)[:, None]
+        top = None
+        if tops is not None:
+            top = xp.stack([xp.asarray(x, columns[0].dtype) for x in tops])[:, None]
         if len(columns) == 1:
             return [_sums_of_parts(place, columns[0][None], size, top).reshape(*shape)]
         found = _sums_of_parts(place, xp.stack(columns), size, top).reshape(len(columns), *shape)
