@@ -170,10 +170,11 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, PyTree], caller: s
 
 def own_update(metric: PyTree) -> Callable[..., PyTree]:
     """The function that takes the arguments of a metric: without its own, its statistic's."""
-    own, statistic = metric.declared.update, metric.children().get("statistic")
-    if own is None:
-        return type(metric if statistic is None else statistic).update
-    return own
+    own = metric.declared.update
+    if own is not None:
+        return own
+    statistic = metric.children().get("statistic")
+    return type(metric if statistic is None else statistic).update
 
 
 def arguments(metric: PyTree) -> list[tuple[str, bool]]:

@@ -175,12 +175,13 @@ class SharedStates(NamedTuple):
 
         Those in a stack have no arrays.
         """
-        found = ((owner.name, self.parts[owner.part]) for owner in self.members.owners)
-        configurations = self.members.configurations
-        return [
-            (f"{self.prefix}{name}", part if isinstance(part, Metric) else configurations[name])
-            for name, part in found
-        ]
+        found: list[tuple[str, Metric]] = []
+        for owner in self.members.owners:
+            part = self.parts[owner.part]
+            in_stack = isinstance(part, Stack)
+            metric = self.members.configurations[owner.name] if in_stack else part
+            found.append((f"{self.prefix}{owner.name}", metric))
+        return found
 
     def updated(self, arguments: Sequence[PyTree], update: Update) -> Self:
         """The states after an update.
