@@ -176,7 +176,7 @@ def test_paired_differences(columns, rng, tmp_path, capsys):
 
 
 def test_paired_differences_of_clusters(columns, tmp_path):
-    # Texts differ much, as a test of signs decides where all differences are of about the same size.
+    # Texts differ much, as a test of signs decides where all differences are of about one size.
     power = np.where(columns["text"] % 4, 0.95, 0.3)
     other = columns | {"score": columns["score"] ** power}
     a, b = (write(tmp_path / f"{x}.parquet", y) for x, y in (("a", columns), ("b", other)))
