@@ -16,7 +16,7 @@ import argparse
 import math
 from typing import NamedTuple
 
-from datarax.algebra.device_merge import AT_ONCE, SMALL_BYTES
+from datarax.algebra.devices import AT_ONCE, SMALL_BYTES
 
 DEVICES = (8, 64, 256, 1024, 8192, 65536)
 STATES = {"1 KB": 1000, "16 KB": 16_000, "120 KB": 120_000, "12 MB": 12_000_000}

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BASE = {
     "datarax/distributed/merge_ops.py": [
         "tests/statistics/test_accumulator.py",
-        "tests/algebra/test_device_merge.py",
+        "tests/algebra/test_devices.py",
         "tests/statistics/test_scatter_counts.py",
     ],
 }

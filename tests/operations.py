@@ -24,7 +24,7 @@ import numpy as np
 
 import datarax
 from datarax._platform import Platform
-from datarax.algebra.device_merge import NeedsMaxima
+from datarax.algebra.devices import NeedsMaxima
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import walk
 from datarax.metric.base import Metric, read

@@ -10,9 +10,9 @@ from datarax._checks import x64_enabled
 from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.algebra.row_merge import RowTerms
+from datarax.algebra.rows import RowTerms
+from datarax.algebra.saving import Parts
 from datarax.algebra.state import State
-from datarax.algebra.state_dicts import Parts
 from datarax.numerics.scaled_double import ScaledDouble
 
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from datarax._typing import PyTree, Structure
 from datarax._xp import is_traced, lax, on_host, vmap, xp
-from datarax.algebra.device_merge import Asking, NeedsMaxima, ask_together, merge_each
+from datarax.algebra.devices import Asking, NeedsMaxima, ask_together, merge_each
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
-from datarax.algebra.state_dicts import Parts
+from datarax.algebra.saving import Parts
 from datarax.distributed.merge_ops import shared
 from datarax.distributed.placement import outside_mesh
 from datarax.numerics.scaled_double import ScaledDouble

@@ -19,7 +19,7 @@ import numpy as np
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, is_traced, on_host
-from datarax.algebra.device_merge import sync_states
+from datarax.algebra.devices import axes_of, counted_once, folding, sync_states
 from datarax.algebra.docstrings import ExplainedArguments
 from datarax.algebra.fields import (
     OPTIONAL_STATE,
@@ -35,7 +35,6 @@ from datarax.algebra.fields import (
     shown_fields,
     state,
 )
-from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.leading_axes import find_leading_axes, refuse_leading_axes
 from datarax.algebra.lineage import note_reset, without_mark
 from datarax.algebra.pytrees import (
@@ -46,8 +45,13 @@ from datarax.algebra.pytrees import (
     register_pytree,
     states_in,
 )
-from datarax.algebra.replication import axes_of, counted_once, folding
-from datarax.algebra.state_dicts import Parts, Saveable, check_configuration, register_with_flax
+from datarax.algebra.saving import (
+    Parts,
+    Saveable,
+    check_configuration,
+    register_with_flax,
+    requiring_arrays,
+)
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.inputs import Splittable
@@ -145,7 +149,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
 
     terms_by_row: ClassVar[bool] = False
     """True if each term that an update adds is of one row of its arguments, and the terms are in
-    the order of the rows. Then one update gives the terms of all rows: see `row_merge.RowTerms`."""
+    the order of the rows. Then one update gives the terms of all rows: see `rows.RowTerms`."""
 
     # Set for each subclass: its own `update`, wrapped, and the signature of its constructor.
     update: ClassVar[Callable[..., Any]]

@@ -26,7 +26,7 @@ from datarax._errors import (
 )
 from datarax._optional import optional
 from datarax._typing import PyTree
-from datarax.algebra.state_dicts import Saveable
+from datarax.algebra.saving import Saveable
 from datarax.distributed.barrier import barrier_of
 from datarax.distributed.placement import is_same_everywhere
 from datarax.metric.base import Metric

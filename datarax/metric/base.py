@@ -18,10 +18,10 @@ from datarax._errors import (
 from datarax._typing import OnInvalid, PyTree
 from datarax._xp import is_traced, read_on_host, when_known
 from datarax.algebra.fields import field
-from datarax.algebra.held_arrays import requiring_arrays
 from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.memo import given_number, one_reading
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
+from datarax.algebra.saving import requiring_arrays
 from datarax.algebra.state import State
 from datarax.distributed.placement import everywhere, mesh_of, outside_mesh
 from datarax.metric.arguments import (

@@ -4,8 +4,8 @@ from typing import ClassVar, Self
 
 from datarax._typing import PyTree
 from datarax.algebra.fields import Config
+from datarax.algebra.saving import SavedState, type_name
 from datarax.algebra.state import State
-from datarax.algebra.state_dicts import SavedState, type_name
 from datarax.distributed.placement import placed_near
 from datarax.metric.base import Metric
 from datarax.metric.declared import statistic_of

@@ -9,7 +9,7 @@ from datarax._checks import kind
 from datarax._errors import MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced
-from datarax.algebra.held_arrays import requiring_arrays
+from datarax.algebra.saving import requiring_arrays
 from datarax.algebra.state import marked_untouched, walk
 from datarax.distributed.placement import full_spec, is_same_everywhere, outside_mesh, sharded
 from datarax.metric.base import Metric

@@ -12,10 +12,10 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import in_update
 from datarax._xp import as_in_program, at, is_traced, lax, none_true, on_host, vmap, xp
+from datarax.algebra.devices import axes_of, counted_once
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import leaf_states, map_leaf_states
-from datarax.algebra.replication import axes_of, counted_once
-from datarax.algebra.row_merge import RowTerms, Target, merge_rows
+from datarax.algebra.rows import RowTerms, Target, merge_rows
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.metric.arguments import Call, is_call

@@ -4,13 +4,13 @@
 
 1. on NumPy arrays and numbers, to the method as it is written, which runs in NumPy;
 2. of other arguments, through `_updated`, which decides where they are: on the host or on one CPU
-   device (fetched, then as above); traced (`folded_in_program` in `algebra/replication.py`, where
+   device (fetched, then as above); traced (`folded_in_program` in `algebra/devices.py`, where
    a replicated state counts once); or on an accelerator or several devices: `_on_devices`, which
    compiles a program for the configuration and the form of the arguments, `_Program`;
 3. on an error, through `_explain`: which arguments there are, and what their leading axes are.
 
 The method of a metric calls the `update` of its statistics. These are wrapped by `folding` of
-`algebra/replication.py`, for those who call them alone, and because they may be given constants.
+`algebra/devices.py`, for those who call them alone, and because they may be given constants.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,9 @@ from datarax._checks import refuse_wide, x64_enabled
 from datarax._errors import DataraxError, MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import NEEDS_VALUES, fetched, is_in_program, is_near, is_traced, on_host, xp
-from datarax.algebra.held_arrays import require_arrays
+from datarax.algebra.devices import folded, folded_in_program, refuse_result
 from datarax.algebra.leading_axes import refuse_leading_axes
-from datarax.algebra.replication import folded, folded_in_program, refuse_result
+from datarax.algebra.saving import require_arrays
 from datarax.algebra.state import walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
 from datarax.metric.arguments import (

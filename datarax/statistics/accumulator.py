@@ -15,7 +15,7 @@ from datarax._x64 import made_once
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, Travel
-from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
+from datarax.algebra.rows import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import (
     MergeOp,
     MetricReduceOp,

@@ -19,11 +19,10 @@ from datarax._xp import (
     when_known,
     xp,
 )
-from datarax.algebra.device_merge import Asking, NeedsMaxima
+from datarax.algebra.devices import Asking, NeedsMaxima, folding
 from datarax.algebra.fields import state
+from datarax.algebra.fold import Fold, Term, in_one_pass
 from datarax.algebra.leaf_state import LeafState, Travel
-from datarax.algebra.one_pass import Fold, Term, in_one_pass
-from datarax.algebra.replication import folding
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, Parts
 from datarax.numerics.digit_sums import sum_doubles

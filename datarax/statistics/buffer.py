@@ -15,7 +15,7 @@ from datarax._checks import (
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, xp
-from datarax.algebra.device_merge import Asking, NeedsMaxima
+from datarax.algebra.devices import Asking, NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.distributed.collectives import pack_words, replicated, unpack_words

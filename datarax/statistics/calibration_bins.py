@@ -12,7 +12,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, replaced, special, xp
 from datarax.algebra.fields import field, state
-from datarax.algebra.one_pass import Fold, Term, in_one_pass
+from datarax.algebra.fold import Fold, Term, in_one_pass
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, sums_in_float64
 from datarax.numerics.float_grid import FloatGrid, default_bits, equal_width

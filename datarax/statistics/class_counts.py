@@ -13,8 +13,8 @@ from datarax._platform import lowered_for
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, on_host, replaced, xp
 from datarax.algebra.fields import state
-from datarax.algebra.one_pass import Fold, Term
-from datarax.algebra.row_merge import Merging, RowTerms, Target, rows_last
+from datarax.algebra.fold import Fold, Term
+from datarax.algebra.rows import Merging, RowTerms, Target, rows_last
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat, sums_in_float64
 from datarax.numerics.limbs import double_from_int

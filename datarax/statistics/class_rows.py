@@ -9,7 +9,7 @@ import numpy as np
 from datarax._checks import as_float, without_subnormals
 from datarax._typing import PyTree
 from datarax._xp import by_blocks, lax, on_host, xp
-from datarax.algebra.one_pass import Term, reduced
+from datarax.algebra.fold import Term, reduced
 from datarax.distributed.collectives import from_key, to_key
 from datarax.statistics import invalid_counts
 from datarax.statistics.invalid_counts import Invalid, infinite_or_nan

@@ -16,10 +16,10 @@ from datarax._checks import (
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import none_true, on_host, xp
-from datarax.algebra.device_merge import Asking, NeedsMaxima
+from datarax.algebra.devices import Asking, NeedsMaxima
 from datarax.algebra.fields import state
+from datarax.algebra.fold import Fold
 from datarax.algebra.leaf_state import Travel
-from datarax.algebra.one_pass import Fold
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, split, stack

@@ -7,7 +7,7 @@ import numpy as np
 
 from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.algebra.row_merge import RowTerms
+from datarax.algebra.rows import RowTerms
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp

@@ -7,9 +7,9 @@ import jax
 from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.algebra.fields import state
+from datarax.algebra.fold import Fold, Term, in_one_pass
 from datarax.algebra.leaf_state import LeafState, Travel
-from datarax.algebra.one_pass import Fold, Term, in_one_pass
-from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target
+from datarax.algebra.rows import Merging, Packed, RowTerms, Target
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.scaled_double import ScaledDouble
 

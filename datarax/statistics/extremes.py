@@ -9,9 +9,9 @@ from datarax._checks import default_float, is_integer, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
+from datarax.algebra.fold import Fold, fold_of_greatest
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.one_pass import Fold, fold_of_greatest
-from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, in_float64, rows_last
+from datarax.algebra.rows import Merging, Packed, RowTerms, Target, in_float64, rows_last
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, greater, greatest_with
 from datarax.numerics.exact import Exact, Kept, WholeOrFloat

@@ -12,9 +12,9 @@ from datarax._checks import as_float, float_dtype, is_integer
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, lax, none_true, on_host, when_known, xp
 from datarax.algebra.fields import state
-from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
+from datarax.algebra.fold import Fold, Term, in_one_pass, reduced
 from datarax.algebra.pytrees import is_node, states_in
-from datarax.algebra.row_merge import RowTerms
+from datarax.algebra.rows import RowTerms
 from datarax.algebra.state import State, count_of_invalid, walk
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact

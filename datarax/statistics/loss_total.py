@@ -12,7 +12,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._x64 import elementary_in_x64, in_x64
 from datarax._xp import by_blocks, replaced, xp
-from datarax.algebra.one_pass import sums_of_products
+from datarax.algebra.fold import sums_of_products
 from datarax.numerics.double_float import DoubleFloat, each_part, errors_fit_float64
 from datarax.numerics.limbs import (
     float_or_double,

@@ -15,9 +15,9 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._x64 import in_x64
 from datarax._xp import lax, none_true, on_host, xp
 from datarax.algebra.fields import state
+from datarax.algebra.fold import Fold
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.one_pass import Fold
-from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, in_float64
+from datarax.algebra.rows import Merging, Packed, RowTerms, Target, in_float64
 from datarax.distributed.merge_ops import filled, zeros
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.limbs import float_or_double, is_wide

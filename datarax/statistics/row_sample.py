@@ -10,7 +10,7 @@ from datarax._checks import default_float, integers, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import lax, on_host, xp
-from datarax.algebra.device_merge import Asking, NeedsMaxima
+from datarax.algebra.devices import Asking, NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.distributed.collectives import pack_words, replicated, unpack_words

@@ -12,9 +12,9 @@ from datarax._typing import PyTree
 from datarax._x64 import made_once
 from datarax._xp import xp
 from datarax.algebra.fields import state
+from datarax.algebra.fold import Fold, Term, fold_of_products, in_one_pass, reduced
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.one_pass import Fold, Term, fold_of_products, in_one_pass, reduced
-from datarax.algebra.row_merge import Merging, Packed, RowTerms, Target, rows_last
+from datarax.algebra.rows import Merging, Packed, RowTerms, Target, rows_last
 from datarax.distributed.merge_ops import filled, zeros
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.exact import Exact, exact

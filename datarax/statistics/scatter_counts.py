@@ -11,10 +11,10 @@ from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import at, lax, xp
+from datarax.algebra.devices import folding
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
-from datarax.algebra.replication import folding
-from datarax.algebra.row_merge import Merging, RowTerms, Target
+from datarax.algebra.rows import Merging, RowTerms, Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat

@@ -8,8 +8,8 @@ import numpy as np
 from datarax._checks import as_float
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, xp
+from datarax.algebra.devices import axes_of
 from datarax.algebra.fields import state
-from datarax.algebra.replication import axes_of
 from datarax.distributed.collectives import replicated
 from datarax.numerics.exact import Exact
 from datarax.statistics.accumulator import MetricAccumulator

@@ -9,7 +9,7 @@ import numpy as np
 
 from datarax._typing import PyTree
 from datarax._xp import BLOCK, lax, xp
-from datarax.algebra.one_pass import Fold, Term, reduced
+from datarax.algebra.fold import Fold, Term, reduced
 from datarax.numerics import limbs
 from datarax.numerics.double_float import (
     DoubleFloat,

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from datarax.algebra.state_dicts import register_with_flax
+from datarax.algebra.saving import register_with_flax
 from datarax.training.agreement import check_agreement as check_agreement
 from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
 from datarax.training.stateful import StatefulMetric as StatefulMetric

@@ -10,7 +10,7 @@ import numpy as np
 from datarax._errors import CollectorStateError, ConfigurationMismatchError
 from datarax._typing import PyTree
 from datarax.algebra.pytrees import states_in
-from datarax.algebra.state_dicts import plain
+from datarax.algebra.saving import plain
 from datarax.distributed.barrier import Barrier
 from datarax.metric.base import Metric
 from datarax.wrappers.per_device import PerDevice

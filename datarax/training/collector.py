@@ -26,9 +26,8 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import is_addressable
-from datarax.algebra.held_arrays import require_arrays
 from datarax.algebra.lineage import Source, find_mark, set_mark
-from datarax.algebra.state_dicts import check_configuration
+from datarax.algebra.saving import check_configuration, require_arrays
 from datarax.distributed.barrier import Barrier
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.arguments import GivenNumbers, checked_given

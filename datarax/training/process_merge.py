@@ -10,7 +10,7 @@ from datarax._checks import kind, timeout_seconds
 from datarax._errors import MetricTypeError, NotAddressableError, TracedValueError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced
-from datarax.algebra.held_arrays import require_arrays
+from datarax.algebra.saving import require_arrays
 from datarax.distributed.barrier import barrier_of
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.base import Metric, without_copies

@@ -10,10 +10,10 @@ from datarax._checks import default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import xp
+from datarax.algebra.devices import axes_of
 from datarax.algebra.fields import field, state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.replication import axes_of
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.distributed.merge_ops import filled, zeros
 from datarax.metric.reading import Reading
 from datarax.metric.rows import updated_at

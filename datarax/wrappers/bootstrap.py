@@ -19,9 +19,9 @@ from datarax._checks import (
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.devices import axes_of
 from datarax.algebra.fields import state
-from datarax.algebra.replication import axes_of
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
 from datarax.metric.arguments import is_call, taken_from
 from datarax.metric.base import Metric

@@ -10,7 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.metric.base import Metric

@@ -16,10 +16,10 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
+from datarax.algebra.saving import type_name
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State
-from datarax.algebra.state_dicts import type_name
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh, placed_near
 from datarax.metric.arguments import (

@@ -10,7 +10,7 @@ from datarax._checks import checked_confidence, choice
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax.algebra.fields import state
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
 from datarax.metric.arguments import taken_from, with_argument
 from datarax.metric.base import Metric

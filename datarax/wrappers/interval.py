@@ -14,8 +14,8 @@ from datarax._typing import PyTree
 from datarax._update_context import in_update
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.one_pass import in_one_pass
-from datarax.algebra.row_merge import Target
+from datarax.algebra.fold import in_one_pass
+from datarax.algebra.rows import Target
 from datarax.metric.arguments import taken_from
 from datarax.metric.base import Metric
 from datarax.metric.reading import Reading

@@ -10,7 +10,7 @@ from datarax._checks import numeric, positive_int, python_int
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import vmap, xp
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add
 from datarax.metric.arguments import Call, is_call, is_numbers

@@ -10,8 +10,8 @@ from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import in_update
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
-from datarax.algebra.one_pass import in_one_pass
-from datarax.algebra.row_merge import Target
+from datarax.algebra.fold import in_one_pass
+from datarax.algebra.rows import Target
 from datarax.algebra.state import State
 from datarax.metric.arguments import with_argument
 from datarax.metric.base import Metric

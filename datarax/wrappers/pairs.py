@@ -11,7 +11,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import on_host, xp
 from datarax.algebra.fields import state
-from datarax.algebra.row_merge import Target, merge_rows
+from datarax.algebra.rows import Target, merge_rows
 from datarax.metric.arguments import Route, arguments_of, is_call, joined, with_argument
 from datarax.metric.base import Metric
 from datarax.metric.reading import Reading

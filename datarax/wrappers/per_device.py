@@ -20,13 +20,11 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced, lax
-from datarax.algebra.device_merge import merge_copies
+from datarax.algebra.devices import counted_once, merge_copies
 from datarax.algebra.fields import state
-from datarax.algebra.held_arrays import require_arrays, requiring_arrays
 from datarax.algebra.pytrees import map_leaf_states
-from datarax.algebra.replication import counted_once
+from datarax.algebra.saving import Parts, require_arrays, requiring_arrays
 from datarax.algebra.state import walk
-from datarax.algebra.state_dicts import Parts
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.collectives import axis_names as axis_names_of
 from datarax.distributed.placement import (

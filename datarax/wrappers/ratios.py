@@ -6,7 +6,7 @@ import numpy as np
 from datarax._typing import PyTree
 from datarax._xp import vmap, xp
 from datarax.algebra.pytrees import map_leaf_states
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
 from datarax.metric.arguments import Call
 from datarax.metric.base import Metric

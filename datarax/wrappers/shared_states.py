@@ -17,9 +17,9 @@ import numpy as np
 
 from datarax._typing import PyTree, Structure
 from datarax._xp import fetched, is_traced, lax, on_host, vmap, xp
+from datarax.algebra.devices import axes_of, counted_once, made_varying
 from datarax.algebra.pytrees import leaf_states
-from datarax.algebra.replication import axes_of, counted_once, made_varying
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State
 from datarax.distributed.placement import device_sets

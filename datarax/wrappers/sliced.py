@@ -14,7 +14,7 @@ from datarax._errors import MetricInputError, MetricTypeError, UndefinedMetricWa
 from datarax._typing import PyTree
 from datarax._xp import is_traced, xp
 from datarax.algebra.fields import field, state
-from datarax.algebra.row_merge import Target, merge_rows
+from datarax.algebra.rows import Target, merge_rows
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.metric.arguments import is_call, taken_from

@@ -12,9 +12,9 @@ from datarax._checks import default_float, positive_int, python_int, real
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import beside, lax, vmap, xp
-from datarax.algebra.device_merge import Asking, merge_copies
+from datarax.algebra.devices import Asking, merge_copies
 from datarax.algebra.fields import state
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.algebra.stack import Element, Stack
 from datarax.algebra.state import State, walk
 from datarax.distributed.collectives import replicated

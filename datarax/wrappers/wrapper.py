@@ -9,11 +9,11 @@ from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._update_context import in_update
+from datarax.algebra.devices import made_varying
 from datarax.algebra.fields import field, shown_fields, state
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import map_leaf_states
-from datarax.algebra.replication import made_varying
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, walk
 from datarax.metric.arguments import (

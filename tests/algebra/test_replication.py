@@ -14,7 +14,7 @@ from datarax.metric.declared import shares_statistic
 from datarax.metrics import Accuracy, Mean, Sum
 from datarax.statistics import State
 from datarax.statistics.scatter_counts import ScatterCounts
-from tests.algebra.test_device_merge import Everything, a_batch, check
+from tests.algebra.test_devices import Everything, a_batch, check
 from tests.helpers import assert_same, collectives, draw, make_mesh, over_shards, place
 
 DATA = {"data": 8}

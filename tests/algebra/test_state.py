@@ -19,7 +19,7 @@ from datarax import (
     Sliced,
 )
 from datarax.algebra.fields import state
-from datarax.algebra.state_dicts import FORMAT
+from datarax.algebra.saving import FORMAT
 from datarax.distributed.merge_ops import MetricReduceOp, identity
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
 from datarax.statistics import Buffer, ClassCounts, Moments, WeightedTotal

@@ -10,7 +10,7 @@ import datarax
 from datarax import Bootstrap, Interval, Sliced
 from datarax._update_context import in_update
 from datarax._xp import xp
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.metric import rows as row_updates
 from datarax.metric.rows import updated_at
 from datarax.metrics import (

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from datarax.algebra.one_pass import Term, reduced
+from datarax.algebra.fold import Term, reduced
 from datarax.numerics.scaled_double import unit_difference
 from tests.numerics.doubles import some_floats
 

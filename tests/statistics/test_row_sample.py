@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import datarax
-from datarax.algebra.device_merge import sync_states
+from datarax.algebra.devices import sync_states
 from datarax.statistics.row_sample import RowSample
 from datarax.statistics.score_sample import ScoreSample
 from tests.helpers import make_mesh

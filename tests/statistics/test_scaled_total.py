@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from datarax import metrics
-from datarax.algebra.one_pass import in_one_pass
+from datarax.algebra.fold import in_one_pass
 from datarax.statistics import WeightedTotal
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 from tests.helpers import merge, update

@@ -25,7 +25,7 @@ from datarax import (
     MetricTypeError,
     per_device,
 )
-from datarax.algebra.device_merge import SMALL_BYTES
+from datarax.algebra.devices import SMALL_BYTES
 from datarax.metrics import AUROC, Accuracy, Max, Mean, Min, Std, Sum
 from tests.helpers import bits, collectives_in, draw, make_mesh, place
 from tests.wrappers.mixed import CLASSES, Peak, batch_of, check, joined, twenty

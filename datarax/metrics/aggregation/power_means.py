@@ -10,7 +10,7 @@ from datarax._checks import as_float, choice, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
-from datarax.algebra.one_pass import Fold, Term
+from datarax.algebra.fold import Fold, Term
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.numerics.scaled_double import ScaledDouble

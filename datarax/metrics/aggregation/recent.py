@@ -13,7 +13,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metric.arguments import with_number
 from datarax.metric.base import Metric

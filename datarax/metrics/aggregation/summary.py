@@ -9,7 +9,7 @@ from datarax._checks import as_float, is_integer, numeric, real, same_shape
 from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
 from datarax._xp import lax, when_known, xp
 from datarax.algebra.fields import state
-from datarax.algebra.row_merge import RowTerms
+from datarax.algebra.rows import RowTerms
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable

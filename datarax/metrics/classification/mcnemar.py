@@ -9,7 +9,7 @@ from datarax._checks import numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
-from datarax.algebra.row_merge import RowTerms, rows_last
+from datarax.algebra.rows import RowTerms, rows_last
 from datarax.metric.declared import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
 from datarax.numerics.double_float import stack, where

@@ -8,7 +8,7 @@ from datarax._checks import as_float, finite_number, integers, numeric, positive
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
 from datarax.algebra.fields import field, state
-from datarax.algebra.one_pass import Fold, in_one_pass
+from datarax.algebra.fold import Fold, in_one_pass
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.metric.base import Metric

@@ -13,9 +13,9 @@ from datarax._errors import MetricInputError
 from datarax._platform import lowered_for
 from datarax._typing import Array, ArrayLike, PyTree
 from datarax._xp import compiled, lax, xp
+from datarax.algebra.devices import axes_of
 from datarax.algebra.fields import field, state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.replication import axes_of
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metric.arguments import Call, arguments, refuse_unknown_arguments

@@ -8,7 +8,7 @@ from datarax._checks import integers, is_integer, numeric, positive_int, same_sh
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
-from datarax.algebra.one_pass import Fold, Term, in_one_pass
+from datarax.algebra.fold import Fold, Term, in_one_pass
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.limbs import equal_integers
 from datarax.numerics.special import score_of

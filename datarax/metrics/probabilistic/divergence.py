@@ -9,7 +9,7 @@ import jax
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.algebra.one_pass import sum_of_rows
+from datarax.algebra.fold import sum_of_rows
 from datarax.metrics.probabilistic.mean_score import ElementwiseMean
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import kl_div

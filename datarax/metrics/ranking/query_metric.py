@@ -8,7 +8,7 @@ import jax
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import blocks_of_rows, xp
-from datarax.algebra.row_merge import RowTerms, Target
+from datarax.algebra.rows import RowTerms, Target
 from datarax.distributed.collectives import replicated
 from datarax.metric.arguments import arguments
 from datarax.metric.rows import counted_rows, replicated_target, updated_at

@@ -10,7 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, xp
 from datarax.algebra.fields import state
-from datarax.algebra.row_merge import Target
+from datarax.algebra.rows import Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metric.base import Metric

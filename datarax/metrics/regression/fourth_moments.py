@@ -11,7 +11,7 @@ from datarax._checks import as_float
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.one_pass import in_one_pass
+from datarax.algebra.fold import in_one_pass
 from datarax.metric.base import Metric
 from datarax.metric.sampling import Sampling
 from datarax.metric.squared_weights import check_rows

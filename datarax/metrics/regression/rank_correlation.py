@@ -11,8 +11,8 @@ from datarax._checks import large_as_infinite, numeric, refuse_ignored, warn_of_
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, on_host, vmap, when_known, xp
 from datarax.algebra.fields import state
+from datarax.algebra.fold import Fold
 from datarax.algebra.memo import computed_once
-from datarax.algebra.one_pass import Fold
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh

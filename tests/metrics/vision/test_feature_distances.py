@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import MetricInputError, MetricTypeError
-from datarax.algebra.device_merge import sync_states
+from datarax.algebra.devices import sync_states
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.metrics import FID, KID, InceptionScore
 from datarax.metrics.vision.feature_distances import frechet_distance

@@ -11,7 +11,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from datarax import AxisNotBoundError, Collection, Metric, MetricAccumulator, Sliced, Window
-from datarax.algebra.device_merge import SMALL_BYTES, sync_states
+from datarax.algebra.devices import SMALL_BYTES, sync_states
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.metrics import (
     AUROC,

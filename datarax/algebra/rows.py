@@ -18,7 +18,7 @@ from jax.typing import DTypeLike
 from datarax._checks import default_float
 from datarax._typing import PyTree
 from datarax._xp import at, lax, on_host, xp
-from datarax.algebra.one_pass import sums_of_rows
+from datarax.algebra.fold import sums_of_rows
 from datarax.algebra.pytrees import Leaf, PytreeNode
 from datarax.distributed.merge_ops import worst
 from datarax.numerics.double_float import DoubleFloat, concatenate, has_wide, is_one

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
+from datarax.algebra.fold import Fold, Term, in_one_pass, reduced
 from tests.helpers import make_mesh, place
 
 
