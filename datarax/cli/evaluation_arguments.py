@@ -54,6 +54,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "sources", type=a_path, nargs="+", metavar="FILE", help="files, folders, or globs in quotes"
     )
     _add_columns(evaluate)
+    _add_text_format(evaluate)
     _add_slices(evaluate)
     draws = "intervals of metrics without a formula, from N resamplings of the rows: 200 or more"
     add_integer(evaluate.add_argument, "--bootstrap", 0, 10_000, draws, default=0)
@@ -86,6 +87,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     compare.add_argument("a", type=a_path, metavar="A", help="the file of the first model")
     compare.add_argument("b", type=a_path, metavar="B", help="the file of the second model")
     _add_columns(compare)
+    _add_text_format(compare)
     compare.add_argument(
         "--key", metavar="COLUMN", help="column that must agree in both files, row by row"
     )
@@ -193,6 +195,29 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
         default="propagate",
         help="what NaN, infinite values and labels out of range do: make the result NaN (default), "
         "be left out, or end the command",
+    )
+
+
+def _add_text_format(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--missing-values",
+        metavar="VALUES",
+        help="what stands for no value beside null and an empty field, with commas, such as "
+        "'N/A,-'; rows without a value are left out, and counted",
+    )
+    add(
+        "--delimiter",
+        default=",",
+        metavar="SIGN",
+        help="between the fields of CSV: ';', '|', 'tab', ... (default: ',')",
+    )
+    add("--decimal", default=".", metavar="SIGN", help="decimal point of CSV, '.' (default) or ','")
+    add(
+        "--encoding",
+        default="utf-8",
+        metavar="NAME",
+        help="of CSV and JSON lines, such as utf-16 or latin-1 (default: utf-8)",
     )
 
 

@@ -63,6 +63,7 @@ from datarax.evaluation.planning import Files, planned
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import Outputs
 from datarax.evaluation.tasks import imported, left_out_of_texts
+from datarax.evaluation.text_format import TextFormat
 from datarax.wrappers.clusters import CLUSTER
 
 SECONDS_BETWEEN_SAVES = 2.0  # at least
@@ -86,11 +87,13 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def _evaluation(args: argparse.Namespace) -> _Evaluation:
-    files = Files(args.sources, partial(_columns, args))
+    files = Files(args.sources, partial(_columns, args), _text_format(args))
     if args.query is not None:
         files.check_queries("query")
     request = _request(args, files.available)
-    config = planned(request, args.metrics, files.names, files.first_rows(), files.value_counts)
+    config = planned(
+        *(request, args.metrics, files.names, files.first_rows(), files.value_counts, files.types)
+    )
     first, *more = files.identities  # there is at least one
     fresh = Outcome(
         assembled(config),
@@ -152,7 +155,8 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def _comparison(args: argparse.Namespace) -> _Evaluation:
-    models = {model: Files(getattr(args, model), partial(_columns, args)) for model in MODELS}
+    text = _text_format(args)
+    models = {model: Files(getattr(args, model), partial(_columns, args), text) for model in MODELS}
     a, b = models.values()
     if args.query is not None:
         a.check_queries("query")  # those of `b` must be equal, row by row
@@ -210,7 +214,10 @@ def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Con
             name = f"{output}_{model}" if output in PREDICTED else output
             first[name], names[name] = x, files.names[output]
     request = _request(args, models["a"].available, compared=True)
-    return planned(request, args.metrics, names, first, scan)
+    types = models["a"].types
+    # Of a column that only one model has as text, the example is of that one.
+    types = types | {name: x for name, x in models["b"].types.items() if x.example is not None}
+    return planned(request, args.metrics, names, first, scan, types)
 
 
 def merge(args: argparse.Namespace) -> int:
@@ -304,6 +311,11 @@ def _stopped(folder: Path | None, outcome: Outcome) -> int:
     left = outcome.total - len(outcome.done)
     print(f"interrupted: {left} of {outcome.total} parts are left; {hint}", file=sys.stderr)
     return INTERRUPTED
+
+
+def _text_format(args: argparse.Namespace) -> TextFormat:
+    missing = () if args.missing_values is None else args.missing_values.split(",")
+    return TextFormat.checked(args.delimiter, args.encoding, args.decimal, missing)
 
 
 def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
@@ -436,6 +448,7 @@ def _request(
         on_invalid=args.on_invalid,
         pictures=args.output is not None,
         rows=args.output is not None and not getattr(args, "no_rows", True),
+        missing_values=_text_format(args).missing_values,
         compared=compared,
     )
 

@@ -1,8 +1,7 @@
-"""Files that pyarrow reads (Parquet, Arrow IPC, CSV, JSON lines), and the values of its arrays."""
+"""Parquet and Arrow IPC, and the values of the arrays of pyarrow, which reads text too."""
 
-import re
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from types import ModuleType
@@ -24,19 +23,14 @@ from datarax.evaluation.tables import (
     Types,
     key_of,
 )
+from datarax.evaluation.text_format import (
+    is_number,
+)
 
 if TYPE_CHECKING:
     import pyarrow
 
 RecordBatches: TypeAlias = "Generator[pyarrow.RecordBatch, None, None]"
-# NaN is not among them: it is a number, which the metrics count as invalid.
-_NULLS = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]
-_TEXT_BLOCK = 2**23
-_QUOTED = re.compile(rb'(?<![^,\r\n])"[^"]*(?:""[^"]*)*("?)')
-"""A quoted value of CSV, from the start of a field to its closing quote or the end of the text."""
-_DEEPEST = 100
-"""The most lists and objects of JSON within each other. pyarrow reads them by recursion, so
-some thousands would end the process."""
 
 
 class PyarrowFile(TableFile):
@@ -50,14 +44,6 @@ class PyarrowFile(TableFile):
     def arrow(self, module: str = "") -> ModuleType:
         """A module of pyarrow."""
         return optional(f"pyarrow{module}", "parquet", f"reading {self.path}")
-
-    def layout(self) -> tuple[Iterable[tuple[str, ColumnType]], list[Part]]:
-        schema, parts = self.schema_and_parts()
-        return ((field.name, column_type(field.type)) for field in schema), parts
-
-    @abstractmethod
-    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
-        """The schema of Arrow, and the parts."""
 
     @abstractmethod
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
@@ -74,7 +60,7 @@ class PyarrowFile(TableFile):
 class ParquetFile(PyarrowFile):
     """Parquet: a part is a row group, or a run of small ones."""
 
-    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
+    def layout(self) -> tuple[list[tuple[str, ColumnType]], list[Part]]:
         with self.arrow(".parquet").ParquetFile(self.path) as file:
             metadata, schema = file.metadata, file.schema_arrow
         rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
@@ -98,7 +84,7 @@ class ParquetFile(PyarrowFile):
                 now = (key + start) % 2**32
                 parts.append(Part(self.file, first, stop, now, number, counted=True, start=start))
             start += number
-        return schema, parts
+        return _columns(schema), parts
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         parquet = self.arrow(".parquet")
@@ -117,12 +103,12 @@ class ParquetFile(PyarrowFile):
 class ArrowFile(PyarrowFile):
     """Arrow IPC, as a file or a stream: a part of a file is a run of record batches."""
 
-    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
+    def layout(self) -> tuple[list[tuple[str, ColumnType]], list[Part]]:
         with self._opened(None) as (_, reader):
             schema, number = reader.schema, getattr(reader, "num_record_batches", None)
         # A stream has no index: it can only be read from its start.
         if number is None:
-            return schema, [self.whole()]
+            return _columns(schema), [self.whole()]
         wanted = max(1, self.file.size // (PART_ROWS * ROW_BYTES))
         each = max(1, -(-number // wanted))
         # The footer does not say how many rows a batch has. So ids start anew in each part.
@@ -138,7 +124,7 @@ class ArrowFile(PyarrowFile):
             )
             for first in range(0, number, each)
         ]
-        return schema, parts
+        return _columns(schema), parts
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         with self._opened(types) as (source, reader):
@@ -193,179 +179,8 @@ def _streamed(source: "pyarrow.NativeFile", reader: "pyarrow.RecordBatchReader")
         raise ValueError("bytes follow the end mark of the stream; expected one stream in the file")
 
 
-class TextFile(PyarrowFile):
-    """A file of text: one part, which is read and parsed block by block, of whole rows each.
-
-    Types are found from its first block. Arrow gets each block as memory of its own, after it was
-    checked. From a file object of Python, its threads would read ahead, and they would end the
-    process if the interpreter ended meanwhile.
-    """
-
-    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
-        with closing(self.blocks()) as blocks:
-            parse = self.parser(None)
-            return parse(next(blocks, self._owned(b""))).schema, [self.whole()]
-
-    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
-        parse = self.parser(types)
-        with closing(self.blocks()) as blocks:
-            for block in blocks:
-                yield from parse(block).to_batches()
-
-    def blocks(self) -> Generator["pyarrow.Buffer", None, None]:
-        """The text in blocks of whole rows, each checked.
-
-        Raises:
-            ValueError: a row is refused, or is longer than a block.
-        """
-        with self.arrow().OSFile(self.path) as file:
-            left, is_last = b"", False
-            while not is_last:
-                block = file.read(_TEXT_BLOCK)
-                text, is_last = left + block, len(block) < _TEXT_BLOCK
-                end = self.whole_rows(text, is_last=is_last)
-                if left and not end:
-                    raise ValueError(self.endless(text))
-                if text[:end].strip():
-                    yield self._owned(text[:end])
-                left = text[end:]
-
-    def _owned(self, text: bytes) -> "pyarrow.Buffer":
-        """A copy that no object of Python holds, so that Arrow's threads may drop it."""
-        sink = self.arrow().BufferOutputStream()
-        sink.write(text)
-        sink.write(b"\n")  # the last row of a file may have none, which pyarrow takes in some ways
-        return sink.getvalue()
-
-    @abstractmethod
-    def parser(self, types: Types | None) -> Callable[["pyarrow.Buffer"], "pyarrow.Table"]:
-        """The parser of the blocks in their order, for these columns, or all with types found."""
-
-    @staticmethod
-    @abstractmethod
-    def whole_rows(text: bytes, *, is_last: bool) -> int:
-        """The number of bytes of the whole rows that the text begins with, after a check of them.
-
-        Raises:
-            ValueError: they are refused.
-        """
-
-    @staticmethod
-    def endless(text: bytes) -> str:
-        """Describes a row that does not end in the block after the one in which it starts."""
-        return f"a row is longer than {_TEXT_BLOCK:,} bytes: {_start_of(text)!r}"
-
-
-class CsvFile(TextFile):
-    """CSV with a line of names, and with quotes that are closed.
-
-    A quote that is not would take the rows below it into its value.
-    """
-
-    def parser(self, types: Types | None) -> Callable[["pyarrow.Buffer"], "pyarrow.Table"]:
-        csv = self.arrow(".csv")
-        names: list[str] | None = None
-        convert = csv.ConvertOptions(
-            null_values=_NULLS,
-            include_columns=None if types is None else list(types),
-            # The types on which all files agree: integers in this one may be floats in another.
-            column_types=None if types is None else as_schema(types),
-        )
-
-        def parse(block: "pyarrow.Buffer") -> "pyarrow.Table":
-            nonlocal names
-            options = {"block_size": block.size, "column_names": names}
-            table = csv.read_csv(block, csv.ReadOptions(**options), convert_options=convert)
-            if names is None:  # the first block has them; its rows, if any, are skipped
-                skipped = (2**31 - 1) * bool(table.num_rows)
-                named = csv.ReadOptions(**options, skip_rows_after_names=skipped)
-                names = csv.read_csv(block, named).column_names
-            return table
-
-        return parse
-
-    @staticmethod
-    def whole_rows(text: bytes, *, is_last: bool) -> int:
-        end = len(text) if is_last else _last_break(text, len(text))
-        rows = text[:end]
-        # Almost always, each row has an even number of quotes. That is faster to see.
-        if b'"' not in rows or b'"' not in rows.translate(None, _NO_QUOTES).replace(b'""', b""):
-            return end
-        for value in _QUOTED.finditer(rows):
-            # pyarrow appends what follows the closing quote. After a line break, that was likely
-            # the opening quote of another row.
-            breaks, after = (
-                b"\n" in value[0] or b"\r" in value[0],
-                rows[value.end() : value.end() + 1],
-            )
-            if breaks and value[1] and after not in (b"", b",", b"\n", b"\r"):
-                raise ValueError(_open_quote(rows[_last_break(rows, value.start()) :]))
-            if not value[1]:
-                start = _last_break(rows, value.start())
-                if is_last:
-                    raise ValueError(_open_quote(rows[start:]))
-                return start  # its value may go on in the next block
-        return end
-
-    @staticmethod
-    def endless(text: bytes) -> str:
-        is_open = any(not value[1] for value in _QUOTED.finditer(text))
-        return _open_quote(text) if is_open else TextFile.endless(text)
-
-
-class JsonLinesFile(TextFile):
-    """JSON lines that do not nest deep."""
-
-    def parser(self, types: Types | None) -> Callable[["pyarrow.Buffer"], "pyarrow.Table"]:
-        json = self.arrow(".json")
-        known = {} if types is None else {"explicit_schema": as_schema(types)}
-        others = "infer" if types is None else "ignore"
-        options = json.ParseOptions(unexpected_field_behavior=others, **known)
-
-        def parse(block: "pyarrow.Buffer") -> "pyarrow.Table":
-            return json.read_json(
-                block, json.ReadOptions(block_size=block.size), parse_options=options
-            )
-
-        return parse
-
-    @staticmethod
-    def whole_rows(text: bytes, *, is_last: bool) -> int:
-        end = len(text) if is_last else _last_break(text, len(text))
-        text = text[:end]
-        if b"\\" in text:
-            # An escaped quote ends no string. First the pairs, as a backslash may be escaped too.
-            text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-        text = text.translate(None, _NO_BRACKETS).replace(b'""', b"")
-        # The strings with brackets within.
-        text = re.sub(rb'"[^"]*"', b"", text)
-        for _ in range(_DEEPEST + 1):
-            shorter = text.replace(b"{}", b"").replace(b"[]", b"")
-            if len(shorter) == len(text):
-                break
-            text = shorter
-        # Pairs are left if they nest deeper.
-        if len(text) > _DEEPEST:
-            raise ValueError(f"lists or objects are nested more than {_DEEPEST} deep")
-        return end
-
-
-def _last_break(text: bytes, stop: int) -> int:
-    """The place after the last line break before `stop`; 0 if there is none."""
-    return max(text.rfind(mark, 0, stop) for mark in (b"\n", b"\r")) + 1
-
-
-def _start_of(text: bytes) -> str:
-    """The start of the first row, for an error."""
-    return text.splitlines()[0][:60].decode("utf-8", "replace")
-
-
-def _open_quote(text: bytes) -> str:
-    return f"a quote is not closed in the row {_start_of(text)!r}"
-
-
-_NO_QUOTES = bytes(set(range(256)) - set(b'"\r\n'))
-_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
+def _columns(schema: "pyarrow.Schema") -> list[tuple[str, ColumnType]]:
+    return [(field.name, column_type(field.type)) for field in schema]
 
 
 def column_type(given: "pyarrow.DataType") -> ColumnType:
@@ -442,6 +257,29 @@ def nan_rows(column: Column) -> np.ndarray | None:
         return None
     found = np.isnan(column)
     return found if found.any() else None
+
+
+def without_values(column: Column, missing: Sequence[str]) -> Column:
+    """The column, with no value in place of some strings, and of the numbers that they spell."""
+    if isinstance(column, np.ndarray) and column.ndim > 1:
+        return column
+    pa = _pyarrow()
+    array = pa.array(column) if isinstance(column, np.ndarray) else column
+    kind, lists, *_ = column_type(array.type)
+    numbers = np.array([float(x) for x in missing if is_number(x)])
+    if lists or kind not in ("text", "float", "integer") or (kind != "text" and not numbers.size):
+        return column
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if kind == "text":
+        found = np.array([x in missing for x in array.to_pylist()], bool)
+    else:
+        x = _array(array.cast(pa.float64()) if pa.types.is_decimal(array.type) else array)
+        found = np.isin(x, numbers) | (np.isnan(numbers).any() & (x != x))
+    if not found.any():
+        return column
+    compute = optional("pyarrow.compute", "parquet", "reading this file")
+    return compute.if_else(pa.array(found), None, array)
 
 
 def values(column: Column) -> Rows:

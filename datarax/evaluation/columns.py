@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import datarax.metrics
 from datarax._errors import MetricInputError
-from datarax.evaluation.files import natural
+from datarax.evaluation.files import natural, type_in
 from datarax.evaluation.tables import ColumnType, Outputs, Table, Types
 from datarax.evaluation.tasks import nearest
+from datarax.evaluation.text_format import how_to_write, other_delimiter, refuse_text
 from datarax.metric.arguments import Route
 from datarax.metric.base import Metric
 from datarax.metrics.language.text_metric import CountedText
@@ -163,10 +164,12 @@ def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[
 
 def alternatives(name: str, names: Iterable[str]) -> str:
     """The end of an error about a name that is not among `names`: similar ones, or all."""
-    similar = nearest(name, list(names), 3, 0.5)
+    shown = sorted(names, key=natural)
+    if len(shown) == 1 and (hint := other_delimiter(shown[0])):
+        return f"; there is {shown[0]!r}{hint}"
+    similar = nearest(name, shown, 3, 0.5)
     if similar:
         return similar
-    shown = sorted(names, key=natural)
     more = f", and {len(shown) - 12} more" if len(shown) > 12 else ""
     return f"; there are: {', '.join(map(repr, shown[:12])) or 'none'}{more}"
 
@@ -200,6 +203,8 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
                         f"{other.path}: the column {min(more, key=natural)!r} is one of {name!r}, "
                         f"and {table.path} has no such column; expected the same in all files"
                     )
+        if not matched and type_in(table, name) is not None:  # far below the first rows
+            matched = [name]
         if not matched:
             raise _missing(name, output, table)
         found += matched
@@ -223,9 +228,9 @@ def _type_of(name: str, output: str, tables: Sequence[Table]) -> ColumnType:
     agreed: ColumnType | None = None
     where = tables[0].path
     for table in tables:
-        if name not in table.types:
+        found = type_in(table, name)
+        if found is None:
             raise _missing(name, output, table)
-        found = table.types[name]
         if found.kind == "doubled":
             raise MetricInputError(
                 f"{table.path}: several columns have the name {name!r}, of the output {output!r}; "
@@ -279,6 +284,11 @@ def _feed(
     if "text" in kinds and classes is None:
         for route in routes:
             if _takes_numbers(route):
+                column, text = next(
+                    (name, x) for name in names if (x := types[name].example) or name == names[-1]
+                )
+                if text is not None and how_to_write(text):
+                    raise MetricInputError(f"{path}: {refuse_text(column, text)}")
                 raise MetricInputError(
                     f"{path}: the column {names[0]!r} for the output {output!r} holds strings, and "
                     f"{route.label} takes numbers; give the names of the classes in their order: "

@@ -1,7 +1,7 @@
 """The settings of an evaluation, and how they turn columns of files into outputs of metrics."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -84,6 +84,8 @@ class Configuration:
     """True if curves and the like are to be drawn."""
     rows: bool = False
     """True if the rows with the largest losses are kept."""
+    missing_values: tuple[str, ...] = ()
+    """The strings and numbers that were read as no value."""
     compared: bool = False
     """True if there are the predictions of two models, `preds_a` and `preds_b`."""
 
@@ -101,6 +103,7 @@ class Configuration:
         names = hashable(saved["names"])
         order = hashable(saved.get("assumed_order", ()))
         own = {"specs": specs, "names": names, "slicings": tuple(slicings), "assumed_order": order}
+        own["missing_values"] = hashable(saved.get("missing_values", ()))
         return cls(**saved | own)
 
     @property
@@ -308,18 +311,36 @@ def _difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _cluster_ids(values: Rows) -> np.ndarray:
     """The id of each row's cluster, of 32 bits: a small number is its own id."""
     ids = np.asarray(values)
-    if ids.dtype.kind == "f" and (ids == np.trunc(ids)).all():  # as pandas writes integers
-        ids = ids.astype(np.int64)
+    if ids.dtype.kind == "f":
+        return _whole_apart(ids, narrow_ids)
     return narrow_ids(ids) if ids.dtype.kind in "iu" else _hashed(values)
+
+
+def _whole_apart(ids: np.ndarray, of_integers: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The numbers of floats, which for a whole one are those of the integer, as pandas writes it.
+
+    So they do not depend on the other rows of the batch.
+    """
+    whole = (ids == np.trunc(ids)) & (np.abs(ids) < 2.0**63)
+    found = of_integers(ids[whole].astype(np.int64))
+    out = np.empty(ids.shape, found.dtype)
+    out[whole], out[~whole] = found, _hashed_texts(ids[~whole])
+    return out
 
 
 def _hashed(values: Rows) -> np.ndarray:
     """A 32-bit number for each value, equal in every process and run."""
     array = np.asarray(values)
+    if array.dtype.kind == "f":
+        return _whole_apart(array, _hashed)
     if array.dtype.kind in "iu":
         wide = array.astype(np.uint64)
         # The finalizer of MurmurHash3.
         wide = (wide ^ (wide >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
         return (wide >> np.uint64(32)).astype(np.uint32).view(np.int32)
-    numbers = [zlib.crc32(str(value).encode()) for value in listed(array)]
+    return _hashed_texts(array)
+
+
+def _hashed_texts(values: np.ndarray) -> np.ndarray:
+    numbers = [zlib.crc32(str(value).encode()) for value in listed(values)]
     return np.array(numbers, np.uint32).view(np.int32)

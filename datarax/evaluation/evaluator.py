@@ -36,6 +36,7 @@ from datarax.evaluation.partial_state import (
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import batches, power_of_two
 from datarax.evaluation.tables import Table, first_line, parts_of
+from datarax.evaluation.text_format import TextFormat
 from datarax.metric.base import Metric
 from datarax.wrappers.collection import Collection
 
@@ -92,6 +93,10 @@ def fold(
     devices: Devices = None,
     start: Progress | None = None,
     progress: Callable[[Progress], None] | None = None,
+    missing_values: str | Sequence[str] = (),
+    delimiter: str = ",",
+    decimal: str = ".",
+    encoding: str = "utf-8",
 ) -> Progress:
     """Folds the rows of files into a metric, part by part.
 
@@ -114,6 +119,10 @@ def fold(
             metric must be the same; another number of parts, or a file that has changed, is
             refused.
         progress: called on this thread after each part.
+        missing_values: see `evaluate`.
+        delimiter: see `evaluate`.
+        decimal: see `evaluate`.
+        encoding: see `evaluate`.
 
     Raises:
         MetricInputError: as for `evaluate`; or `start` is of other files, or they have changed.
@@ -132,7 +141,8 @@ def fold(
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
     _check_devices(devices, executor)
-    folds = FileFold.of_tables(tables_of(source), metric, columns, batch_size, devices)
+    text = TextFormat.checked(delimiter, encoding, decimal, missing_values)
+    folds = FileFold.of_tables(tables_of(source, text), metric, columns, batch_size, devices)
     begin = start or Progress(metric.emptied(), total=len(folds.parts), merging=Merging())
     return folds.run(begin, executor=executor, progress=progress)
 
@@ -327,6 +337,10 @@ def evaluate(
     executor: Executor | None = None,
     devices: Devices = None,
     progress: bool = True,
+    missing_values: str | Sequence[str] = ...,
+    delimiter: str = ...,
+    decimal: str = ...,
+    encoding: str = ...,
 ) -> M: ...
 
 
@@ -340,6 +354,10 @@ def evaluate(
     executor: Executor | None = None,
     devices: Devices = None,
     progress: bool = True,
+    missing_values: str | Sequence[str] = ...,
+    delimiter: str = ...,
+    decimal: str = ...,
+    encoding: str = ...,
 ) -> Collection: ...
 
 
@@ -352,6 +370,10 @@ def evaluate(
     executor: Executor | None = None,
     devices: Devices = None,
     progress: bool = True,
+    missing_values: str | Sequence[str] = (),
+    delimiter: str = ",",
+    decimal: str = ".",
+    encoding: str = "utf-8",
 ) -> Metric:
     """The metric with all rows of some files folded in.
 
@@ -360,8 +382,8 @@ def evaluate(
     is the same bit for bit with any executor. Rows are folded on the host, in NumPy.
 
     A row that has no value in a needed column is left out, with a warning that counts such rows.
-    NaN is a value: the metrics count it as invalid. In files of text, an empty field, NA and null
-    are no value.
+    NaN is a value: the metrics count it as invalid. In CSV, an empty field is no value, and NA and
+    null are none in a column of numbers. `missing_values` names more.
 
     Args:
         source: the path of a file, a folder, a glob (`**` for folders within), or a list of these.
@@ -384,6 +406,11 @@ def evaluate(
             `PrecisionWarning`, and an integer beyond 32 bits is an error.
         progress: whether to show a progress bar, if standard error is a terminal and Rich is
             installed (the extra `console`).
+        missing_values: strings that stand for no value, such as "N/A", in columns of strings; and
+            numbers, as text, in columns of numbers. In files of all formats.
+        delimiter: the sign between the fields of CSV, such as ";" or "tab".
+        decimal: the decimal point of CSV, "." or ",".
+        encoding: that of CSV and JSON lines, such as "utf-16".
 
     Raises:
         MetricInputError: no file, a damaged file, one that changes while it is read, a missing
@@ -421,6 +448,10 @@ def evaluate(
             executor=executor,
             devices=devices,
             progress=shown,
+            missing_values=missing_values,
+            delimiter=delimiter,
+            decimal=decimal,
+            encoding=encoding,
         )
     if result.excluded:
         reasons = ", ".join(

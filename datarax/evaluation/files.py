@@ -6,14 +6,17 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import dropwhile, takewhile
 from pathlib import Path
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.arrow_files import ArrowFile, CsvFile, JsonLinesFile, ParquetFile
+from datarax.evaluation.arrow_files import ArrowFile, ParquetFile
 from datarax.evaluation.identity import FileIdentity, identity_of
 from datarax.evaluation.npz_files import NpzFile
-from datarax.evaluation.tables import Table, TableFile, reading
+from datarax.evaluation.tables import ColumnType, Table, TableFile, reading
+from datarax.evaluation.text_files import CsvFile, JsonLinesFile
+from datarax.evaluation.text_format import TextFormat
 
 Source = str | Path | Sequence[str | Path]
 
@@ -40,7 +43,10 @@ _UNREAD = (
 """The ends of names of files that likely hold data, in formats that are not read."""
 
 
-def tables_of(source: Source) -> list[Table]:
+_UTF8 = TextFormat()
+
+
+def tables_of(source: Source, text: TextFormat = _UTF8) -> list[Table]:
     """The files of a source, with their columns and parts; only their metadata is read.
 
     Raises:
@@ -49,13 +55,33 @@ def tables_of(source: Source) -> list[Table]:
     tables = []
     for path in paths_of(source):
         with reading(path):
-            tables.append(open_table(identity_of(path)).described())
+            tables.append(open_table(identity_of(path), text).described())
     return tables
 
 
-def open_table(file: FileIdentity) -> TableFile:
+def open_table(file: FileIdentity, text: TextFormat = _UTF8) -> TableFile:
     """The reader of a file, by the end of its name."""
-    return FORMATS[Path(file.path).suffix.lower()](file)
+    return FORMATS[Path(file.path).suffix.lower()](file, text)
+
+
+def type_in(table: Table, name: str) -> ColumnType | None:
+    """The type of a column of a file; None if there is no such column.
+
+    In a file of text, a column may have its first value, or its name, far below the first rows.
+    """
+    found = table.types.get(name)
+    return _found_below(table.file, table.text, name) or found if _may_be_below(found) else found
+
+
+def _may_be_below(found: ColumnType | None) -> bool:
+    return found is None or found.kind == "null"
+
+
+@lru_cache(maxsize=256)
+def _found_below(file: FileIdentity, text: TextFormat, name: str) -> ColumnType | None:
+    # Cached, because it reads the file as far as the first value.
+    with reading(file.path):
+        return open_table(file, text).type_of(name)
 
 
 def paths_of(source: Source) -> list[str]:

@@ -71,6 +71,7 @@ _NAMES = {
     "scores": "--scores",
     "on_invalid": "--on-invalid",
     "rows": "the choice whether to keep rows (--no-rows)",
+    "missing_values": "--missing-values",
 }
 
 

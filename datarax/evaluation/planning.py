@@ -19,8 +19,9 @@ from datarax.evaluation.encoding import Configuration, Slicing, Value, is_numeri
 from datarax.evaluation.files import Source, paths_of, tables_of
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.table_batches import TableBatch, batches
-from datarax.evaluation.tables import Outputs, Part, Rows, Table, parts_of
+from datarax.evaluation.tables import Outputs, Part, Rows, Table, Types, parts_of
 from datarax.evaluation.tasks import TASKS, defaults, parsed
+from datarax.evaluation.text_format import TextFormat, how_to_write, no_number, refuse_text
 from datarax.wrappers.clusters import CLUSTER
 
 MOST_CLASSES = 10_000
@@ -41,19 +42,25 @@ class Files:
     Args:
         source: a path, a glob, a folder, or a list of them.
         columns: a function that chooses the columns to read, given the names of all.
+        text: how files of text are written, and what stands for no value.
 
     Raises:
         MetricInputError: a file cannot be read, or a column is missing; names it.
     """
 
-    def __init__(self, source: Source, columns: Callable[[Sequence[str]], Encoded]):
+    def __init__(
+        self,
+        source: Source,
+        columns: Callable[[Sequence[str]], Encoded],
+        text: TextFormat = TextFormat(),  # noqa: B008
+    ):
         given = [source] if isinstance(source, str | Path) else source
         # A folder may hold what an earlier evaluation has written.
         states = (STATE, PARTIAL)
         paths = [
             path for path in paths_of(source) if Path(path).name not in states or path in given
         ]
-        self.tables: list[Table] = tables_of(paths)
+        self.tables: list[Table] = tables_of(paths, text)
         self.identities = tuple(table.file for table in self.tables)
         """The files as they were when they were opened."""
         self.available = list(self.tables[0].types)
@@ -146,6 +153,7 @@ def planned(
     columns: Columns,
     first: Outputs,
     scan: Scan,
+    types: Types | None = None,
 ) -> Configuration:
     """The configuration for files with these columns.
 
@@ -156,14 +164,17 @@ def planned(
         columns: the names of the columns of each output.
         first: some rows of each output, as they are in the files.
         scan: counts the values of outputs in all rows; it is called only if that is needed.
+        types: the types of the columns, with examples for errors.
 
     Raises:
         MetricInputError: the columns do not fit the task, or the number of classes is not known.
     """
-    plan, task, preds = _Plan(request, columns, first, scan), request.task, request.outputs("preds")
+    plan = _Plan(request, columns, first, scan, types or {})
+    task, preds = request.task, request.outputs("preds")
     size, names, named, scores = None, request.names, False, None
     assumed: tuple[str, ...] = ()
     if task in ("binary", "multiclass", "multilabel"):
+        plan.check_numbers_as_text(preds)
         scores = plan.scores(first[preds[0]])
         size, names, named = plan.classes(preds, scores)
         assumed = plan.assumed_order(preds[0], scores, names if named else None)
@@ -179,12 +190,19 @@ def planned(
                 raise MetricInputError(
                     f"{plan.named(output)} holds numbers; the task text takes strings"
                 )
-    if task not in ("text", "detection") and scores != "labels":
-        for output in preds:
-            if _holds_strings(first[output]):
+    numbers = preds if task not in ("text", "detection") and scores != "labels" else []
+    numbers = [*numbers, *(["target"] if task in ("regression", "ranking") else []), "weights"]
+    for output in numbers:
+        if output in first and _holds_strings(first[output]):
+            column, text = plan.example(output)
+            takes = "numbers" if output == "weights" else TASKS[task].takes
+            if text is not None:
                 raise MetricInputError(
-                    f"{plan.named(output)} holds strings; the task {task} takes {TASKS[task].takes}"
+                    f"{refuse_text(column, text)}; the task {task} takes {takes}"
                 )
+            raise MetricInputError(
+                f"the column {column!r} holds strings; the task {task} takes {takes}"
+            )
     if (request.names or request.size) and task in ("regression", "ranking", "text"):
         raise MetricInputError(f"--classes and --num-classes are not for the task {task}")
     given = metrics is not None
@@ -211,6 +229,23 @@ class _Plan:
     columns: Columns
     first: Outputs
     scan: Scan
+    types: Types
+
+    def example(self, output: str) -> tuple[str, str | None]:
+        """The first column of an output that holds strings, and one that is no number, if any."""
+        columns = self.columns[output]
+        texts = {name: each.example for name in columns if (each := self.types.get(name))}
+        name = next((name for name, text in texts.items() if text is not None), columns[0])
+        return name, texts.get(name) or no_number(_flat(self.first[output]))
+
+    def check_numbers_as_text(self, preds: Sequence[str]) -> None:
+        """Raises if predictions look like numbers that are written as text, and labels do not."""
+        for output in preds:
+            if _holds_strings(_flat(self.first[output])):
+                column, text = self.example(output)
+                label = next((x for x in _flat(self.first["target"]) if isinstance(x, str)), "")
+                if text is not None and how_to_write(text) and not how_to_write(label):
+                    raise MetricInputError(refuse_text(column, text))
 
     def scores(self, preds: Rows) -> str:
         """Tells what the columns of predictions hold by their names and shapes, never by values."""
@@ -343,8 +378,9 @@ class _Plan:
         others = [output for output in outputs if flat[output] and output not in named]
         if named and others:
             raise MetricInputError(
-                f"{self.named(named[0])} holds names and {self.named(others[0])} numbers; expected "
-                f"the same of predicted labels and of targets"
+                f"{self.named(named[0])} holds names, such as {self.example(named[0])[1]!r}, and "
+                f"{self.named(others[0])} numbers; expected the same of predicted labels and of "
+                f"targets"
             )
         return bool(named)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.arrow_files import nan_rows, null_rows, values
+from datarax.evaluation.arrow_files import nan_rows, null_rows, values, without_values
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.files import open_table
 from datarax.evaluation.identity import unchanged
@@ -60,9 +60,14 @@ def batches(
     with (
         unchanged(part.file),
         reading(part.path),
-        closing(open_table(part.file).read(part, types, rows or READ_ROWS)) as tables,
+        closing(open_table(part.file, part.text).read(part, types, rows or READ_ROWS)) as tables,
     ):
         for table in tables:
+            if part.text.missing_values:
+                table = {
+                    name: without_values(column, part.text.missing_values)
+                    for name, column in table.items()
+                }
             size = len(next(iter(table.values())))
             # By the place in the file, before rows are left out: the same for any batch size.
             ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
@@ -207,6 +212,9 @@ def _as_numbers(column: np.ndarray, feed: Feed) -> np.ndarray:
     """A column in a dtype of its kind: numbers of 64 bits stay as they are."""
     if feed.kind == "float":
         return as_floats(column)
+    # A column of integers may have fractions far below the first rows of a file of text.
+    if feed.kind == "integer" and column.dtype.kind == "f":
+        return column
     if feed.kind == "integer":
         return _as_labels(column) if feed.labels else column
     return column.astype(np.bool_, copy=False)
@@ -284,10 +292,15 @@ def joined(pieces: Sequence[Outputs]) -> Outputs:
     """The rows of several batches, one after the other."""
     if len(pieces) == 1:
         return pieces[0]
-    return {name: _together([piece[name] for piece in pieces]) for name in pieces[0]}
+    return {name: _together(name, [piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def _together(pieces: list[Rows]) -> Rows:
+def _together(name: str, pieces: list[Rows]) -> Rows:
+    """The rows of several arrays or lists.
+
+    Raises:
+        MetricInputError: some are floats, and an integer of the others has no float.
+    """
     if isinstance(pieces[0], list):
         return [each for piece in pieces for each in piece]
     if pieces[0].ndim > 1:  # of lists that were padded to different lengths
@@ -300,4 +313,13 @@ def _together(pieces: list[Rows]) -> Rows:
             else x
             for x in pieces
         ]
-    return np.concatenate(pieces)
+    whole = np.concatenate(pieces)
+    if whole.dtype.kind == "f":
+        for x in pieces:
+            # As floats they are beyond the 53 bits of float64, or equal.
+            if x.dtype.kind in "iu" and (np.abs(x.astype(np.float64)) >= 2.0**53).any():
+                raise MetricInputError(
+                    f"{name}: some rows hold fractions, and some integers of {2**53:,} or more, "
+                    f"which floats would round; expected one of the two in the column"
+                )
+    return whole

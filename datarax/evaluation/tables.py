@@ -10,6 +10,7 @@ import numpy as np
 
 from datarax._errors import DataraxError, MetricInputError
 from datarax.evaluation.identity import FileIdentity
+from datarax.evaluation.text_format import TextFormat
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,6 +46,8 @@ class ColumnType(NamedTuple):
     """True if the lists may have different lengths."""
     name: str
     """As the format calls it, for errors."""
+    example: str | None = None
+    """Of a column of text, if a reader of text has found the type: a value that is no number."""
 
 
 Types = dict[str, ColumnType]
@@ -68,6 +71,8 @@ class Part(NamedTuple):
     """True if `rows` is exact: the format counts rows, and all columns have the same number."""
     start: int | None = None
     """The number of rows of the file before it; None if the format does not say."""
+    text: TextFormat = TextFormat()
+    """How the file is written, if it is one of text."""
 
     @property
     def path(self) -> str:
@@ -86,6 +91,8 @@ class Table(NamedTuple):
     file: FileIdentity
     types: Types
     parts: tuple[Part, ...]
+    text: TextFormat = TextFormat()
+    """How the file is written, if it is one of text."""
 
     @property
     def path(self) -> str:
@@ -113,8 +120,8 @@ def parts_of(tables: Sequence[Table], *, whole: bool) -> list[Part]:
 class TableFile(ABC):
     """A file of columns, which is read in parts."""
 
-    def __init__(self, file: FileIdentity):
-        self.file, self.path = file, file.path
+    def __init__(self, file: FileIdentity, text: TextFormat = TextFormat()):  # noqa: B008
+        self.file, self.path, self.text = file, file.path, text
 
     def described(self) -> Table:
         """Its columns and parts. Errors are those of the format: call it within `reading`.
@@ -129,7 +136,16 @@ class TableFile(ABC):
         for name, found in columns:
             # CSV and Parquet allow two columns of one name: an error only if it is asked for.
             types[name] = found._replace(kind="doubled") if name in types else found
-        return Table(self.file, types, tuple(parts))
+        parts = tuple(part._replace(text=self.text) for part in parts)
+        return Table(self.file, types, parts, self.text)
+
+    def type_of(self, name: str) -> ColumnType | None:
+        """The type of a column by its first value, wherever it is; None if there is no column.
+
+        Only readers of text, which find types in the first rows, have more to say than `described`.
+        Errors are those of the format: call it within `reading`.
+        """
+        return self.described().types.get(name)
 
     @abstractmethod
     def layout(self) -> tuple[Iterable[tuple[str, ColumnType]], Sequence[Part]]:

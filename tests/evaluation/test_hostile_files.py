@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 from datarax import MetricInputError
-from datarax.evaluation import arrow_files, files, fold
+from datarax.evaluation import files, fold, text_files
 from datarax.evaluation.files import paths_of, tables_of
 from datarax.metrics import Mean, Sum
 from tests.evaluation.written import write
@@ -78,7 +78,7 @@ def test_brackets_in_strings_are_no_nesting(tmp_path, monkeypatch):
     line = '{"x": [1, 2], "é\\\\": "[[{{", "b": "\\\\\\"", "c": {"d": "\\"]\\\\"}}\n'
     path.write_text(line * 300)
     for size in (70, 100, 1000, 10**6):
-        monkeypatch.setattr(arrow_files, "_TEXT_BLOCK", size)
+        monkeypatch.setattr(text_files, "_TEXT_BLOCK", size)
         assert rows(path) == 300
         assert len(tables_of(path)[0].types) == 4
     path.write_text('{"x": 1, "s": "' + "[" * 500 + '"}\n')
@@ -132,7 +132,7 @@ def test_a_quote_that_is_not_closed(tmp_path):
 
 def test_quotes_at_the_edges_of_blocks(tmp_path, monkeypatch):
     """In any block, a quote that is not closed is an error, and rows are counted once."""
-    monkeypatch.setattr(arrow_files, "_TEXT_BLOCK", 100)
+    monkeypatch.setattr(text_files, "_TEXT_BLOCK", 100)
     path = tmp_path / "a.csv"
     lines = [f'{i},"some ""text"" {i}"\n' for i in range(40)]
     path.write_text("x,y\n" + "".join(lines))
@@ -152,7 +152,7 @@ def test_quoted_line_breaks_at_the_edges_of_blocks(tmp_path, monkeypatch):
         lines = [f'{i},"some{end}text, ""{i}""{end}"{end}' for i in range(40)]
         path.write_bytes(f"x,y{end}{''.join(lines)}".encode())
         for size in (40, 41, 47, 64, 100):
-            monkeypatch.setattr(arrow_files, "_TEXT_BLOCK", size)
+            monkeypatch.setattr(text_files, "_TEXT_BLOCK", size)
             assert rows(path) == 40
     path.write_text(f"x,y\n1,{'a' * 300}\n")
     assert "a row is longer than 100 bytes" in refused(path)

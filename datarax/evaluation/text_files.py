@@ -1,0 +1,471 @@
+"""Files of text (CSV, JSON lines), which are read by blocks; types are found in the first one."""
+
+import codecs
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datarax.evaluation.arrow_files import (
+    PyarrowFile,
+    RecordBatches,
+    as_schema,
+    column_type,
+)
+from datarax.evaluation.identity import FileIdentity
+from datarax.evaluation.tables import ColumnType, Part, Types, first_line
+from datarax.evaluation.text_format import TextFormat, is_number, other_delimiter, refuse_text
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# NaN is not among them: it is a number, which the metrics count as invalid.
+_NULLS = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]
+_TEXT_BLOCK = 2**23
+_INTEGER = re.compile(r"(?<![\w.+-])[-+]?\d{16,}(?![\w.])")
+_DEEPEST = 100
+"""The most lists and objects of JSON within each other. pyarrow reads them by recursion, so
+some thousands would end the process."""
+
+
+class TextFile(PyarrowFile):
+    """A file of text: one part, which is read and parsed block by block, of whole rows each.
+
+    Types are found from its first block. Arrow gets each block as memory of its own, after it was
+    checked. From a file object of Python, its threads would read ahead, and they would end the
+    process if the interpreter ended meanwhile.
+    """
+
+    def layout(self) -> tuple[Iterable[tuple[str, ColumnType]], list[Part]]:
+        with closing(self.read_blocks()) as blocks:
+            return self.found_types(next(blocks, self._owned(b""))).items(), [self.whole()]
+
+    def type_of(self, name: str) -> ColumnType | None:
+        last = None
+        with closing(self.read_blocks()) as blocks:
+            for block in blocks:
+                found = self.found_type(block, name)
+                if found is not None and found.kind != "null":
+                    return found
+                last = found or last
+        return last
+
+    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
+        invalid, above = self.arrow().ArrowInvalid, 0
+        now, widened = dict(types), set[str]()
+        with closing(self.read_blocks()) as blocks:
+            for block in blocks:
+                try:
+                    table = self.parse(block, now)
+                except invalid as error:
+                    try:
+                        wider = self._wider(block, now, above)
+                        table = self.parse(block, wider)
+                    except (invalid, json.JSONDecodeError):  # no column is the cause
+                        raise error from None
+                    widened |= {name for name in now if wider[name] != now[name]}
+                    now = wider
+                for name in widened:
+                    self._check_integers(block, name, table.column(name), above)
+                above += table.num_rows
+                yield from table.to_batches()
+
+    def _wider(self, block: "pyarrow.Buffer", types: Types, above: int) -> Types:
+        """The types that a block needs: floats in place of integers, where it has fractions.
+
+        Raises:
+            ValueError: a column has a value that is no number; names both.
+        """
+        out = dict(types)
+        for name, found in types.items():
+            if self._is_of(block, name, found):
+                continue
+            out[name] = found._replace(kind="float")
+            if found.kind != "integer" or not self._is_of(block, name, out[name]):
+                raise ValueError(self._refusal(block, name, found, above))
+        return out
+
+    def _is_of(self, block: "pyarrow.Buffer", name: str, found: ColumnType) -> bool:
+        try:
+            self.parse(block, {name: found})
+        except self.arrow().ArrowInvalid:
+            return False
+        return True
+
+    def _refusal(self, block: "pyarrow.Buffer", name: str, found: ColumnType, above: int) -> str:
+        """Describes the first value of a block that does not have the type of its column."""
+        texts = list(self.texts(block, name))
+        if found.kind in ("integer", "float") and not found.lists:
+            for row, text in enumerate(texts, above + 1):
+                if text is not None and not self._reads(text):
+                    return refuse_text(name, text, f" in row {row:,}")
+        return (
+            f"the column {name!r} has the type {found.name} in its first rows, and holds other "
+            f"values in the rows {above + 1:,} to {above + len(texts):,}"
+        )
+
+    def _reads(self, text: str) -> bool:
+        point = self.text.decimal
+        return text in _NULLS or is_number(text.replace(point, ".") if point != "." else text)
+
+    def _check_integers(
+        self, block: "pyarrow.Buffer", name: str, column: "pyarrow.ChunkedArray", above: int
+    ) -> None:
+        """Raises if a float has not the value of the integer that the file has."""
+        flat = column.combine_chunks()
+        while self.arrow().types.is_list(flat.type):
+            flat = flat.flatten()
+        with np.errstate(invalid="ignore"):
+            if not (np.abs(flat.to_numpy(zero_copy_only=False)) >= 2**53).any():
+                return
+        for row, text in enumerate(self.texts(block, name)):
+            for each in _INTEGER.findall(text or ""):
+                if int(float(each)) != int(each):
+                    raise ValueError(
+                        f"the column {name!r} holds fractions, and in row {above + row + 1:,} the "
+                        f"integer {each}, which no float64 has; write it as text, or round it"
+                    )
+
+    def read_blocks(self) -> Generator["pyarrow.Buffer", None, None]:
+        """The blocks, in which a reader may note what the later ones need of the first."""
+        return self.blocks()
+
+    def blocks(self) -> Generator["pyarrow.Buffer", None, None]:
+        """The text in blocks of whole rows, each checked, as UTF-8.
+
+        Raises:
+            ValueError: a row is refused, or is longer than a block.
+        """
+        decode = None
+        if not self.text.is_utf8:
+            decode = codecs.getincrementaldecoder(self.text.encoding)()
+        with self.arrow().OSFile(self.path) as file:
+            left, is_first, is_last = b"", True, False
+            while not is_last:
+                block = file.read(_TEXT_BLOCK)
+                is_last = len(block) < _TEXT_BLOCK
+                if decode is not None:
+                    block = decode.decode(block, is_last).encode()
+                elif is_first:
+                    self.text.check_start(block)
+                if is_first:
+                    block = block.removeprefix(codecs.BOM_UTF8)
+                text, is_first = left + block, False
+                end = self.whole_rows(text, is_last=is_last)
+                if left and not end:
+                    raise ValueError(self.endless(text))
+                if text[:end].strip():
+                    yield self._owned(text[:end])
+                left = text[end:]
+
+    def _owned(self, text: bytes) -> "pyarrow.Buffer":
+        """A copy that no object of Python holds, so that Arrow's threads may drop it."""
+        sink = self.arrow().BufferOutputStream()
+        sink.write(text)
+        sink.write(b"\n")  # the last row of a file may have none, which pyarrow takes in some ways
+        return sink.getvalue()
+
+    @abstractmethod
+    def parse(self, block: "pyarrow.Buffer", types: Types) -> "pyarrow.Table":
+        """These columns of a block, of these types; a column that it does not have has no values.
+
+        Raises:
+            ArrowInvalid: a row is damaged, or a value has another type.
+        """
+
+    @abstractmethod
+    def found_types(self, block: "pyarrow.Buffer") -> Types:
+        """The columns of a block, and their types by its values."""
+
+    @abstractmethod
+    def found_type(self, block: "pyarrow.Buffer", name: str) -> ColumnType | None:
+        """The type of one column of a block by its values; None if it has no such column."""
+
+    @abstractmethod
+    def texts(self, block: "pyarrow.Buffer", name: str) -> Iterable[str | None]:
+        """The values of a column of a block, as they are written."""
+
+    @abstractmethod
+    def whole_rows(self, text: bytes, *, is_last: bool) -> int:
+        """The number of bytes of the whole rows that the text begins with, after a check of them.
+
+        Raises:
+            ValueError: they are refused.
+        """
+
+    def endless(self, text: bytes) -> str:
+        """Describes a row that does not end in the block after the one in which it starts."""
+        return f"a row is longer than {_TEXT_BLOCK:,} bytes: {_start_of(text)!r}"
+
+
+class CsvFile(TextFile):
+    """CSV with a line of names, and with quotes that are closed.
+
+    A quote that is not would take the rows below it into its value.
+
+    An empty field is no value; a quoted one is, in a column of text.
+    """
+
+    def __init__(self, file: FileIdentity, text: TextFormat = TextFormat()):  # noqa: B008
+        super().__init__(file, text)
+        self._names: list[str] | None = None
+        """The names of the columns, once the block with them was read."""
+        self._apart = False
+        """True if a column of numbers has a missing value that in one of text is a string."""
+        mark = re.escape(self.text.delimiter.encode())
+        # A quoted value, from the start of a field to its closing quote or the end of the text.
+        self._quoted = re.compile(rb'(?<![^%b\r\n])"[^"]*(?:""[^"]*)*("?)' % mark)
+
+    def read_blocks(self) -> Generator["pyarrow.Buffer", None, None]:
+        self._names = None
+        for block in self.blocks():
+            yield block
+            if self._names is None:  # the first block has them; its rows, if any, are skipped
+                self._names = self._header(block)
+
+    def _header(self, block: "pyarrow.Buffer") -> list[str]:
+        try:
+            return self._read(block, skip_rows_after_names=2**31 - 1).column_names
+        except self.arrow().ArrowInvalid:  # there are no rows
+            return self._read(block).column_names
+
+    def _read(
+        self, block: "pyarrow.Buffer", *, skip_rows_after_names: int = 0, **convert: Any
+    ) -> "pyarrow.Table":
+        csv = self.arrow(".csv")
+        return csv.read_csv(
+            block,
+            csv.ReadOptions(
+                block_size=block.size,
+                column_names=self._names,
+                skip_rows_after_names=skip_rows_after_names,
+            ),
+            csv.ParseOptions(delimiter=self.text.delimiter),
+            csv.ConvertOptions(decimal_point=self.text.decimal, **convert),
+        )
+
+    def _converted(self, block: "pyarrow.Buffer", types: Types, **nulls: Any) -> "pyarrow.Table":
+        return self._read(
+            block, include_columns=list(types), column_types=as_schema(types), **nulls
+        )
+
+    def _of_numbers(self) -> dict[str, Any]:
+        return {"null_values": [*_NULLS, *self.text.missing_values]}
+
+    def parse(self, block: "pyarrow.Buffer", types: Types) -> "pyarrow.Table":
+        of_text = {
+            "null_values": [""],
+            "strings_can_be_null": True,
+            "quoted_strings_can_be_null": False,
+        }
+        types = {  # one of text would make strings of NA
+            name: each._replace(kind="float") if each.kind == "null" else each
+            for name, each in types.items()
+        }
+        texts = {name: each for name, each in types.items() if each.kind == "text"}
+        others = {name: each for name, each in types.items() if name not in texts}
+        if not texts:
+            return self._converted(block, others, **self._of_numbers())
+        if not self._apart:
+            # Mostly, an empty field is all that is missing: then all columns are read at once.
+            try:
+                return self._converted(block, types, **of_text)
+            except self.arrow().ArrowInvalid:
+                self._apart = bool(others)
+                if not others:
+                    raise
+        tables = [self._converted(block, texts, **of_text)]
+        if others:
+            tables.append(self._converted(block, others, **self._of_numbers()))
+        found = dict(pair for table in tables for pair in _named_columns(table))
+        return self.arrow().table({name: found[name] for name in types})
+
+    def found_types(self, block: "pyarrow.Buffer") -> Types:
+        try:
+            table = self._read(block, **self._of_numbers())
+        except self.arrow().ArrowInvalid as error:
+            hint = other_delimiter(_start_of(bytes(block)), self.text.delimiter)
+            raise ValueError(f"{first_line(error)}{hint}") from None
+        found: Types = {}
+        for name, column in _named_columns(table):
+            kind = column_type(column.type)
+            kind = kind._replace(kind="doubled") if name in found else kind
+            found[name] = self._with_example(kind, column)
+        return found
+
+    def _with_example(self, found: ColumnType, column: "pyarrow.ChunkedArray") -> ColumnType:
+        if found.name == "binary":
+            return found._replace(name=f"binary, as it is no UTF-8 ({_OTHER_ENCODING})")
+        if found.kind != "text":
+            return found
+        texts = (x.as_py() for chunk in column.chunks for x in chunk)
+        return found._replace(example=next((x for x in texts if x and not self._reads(x)), None))
+
+    def _refusal(self, block: "pyarrow.Buffer", name: str, found: ColumnType, above: int) -> str:
+        if found.kind == "text":
+            return f"the column {name!r} holds bytes that are no UTF-8: {_OTHER_ENCODING}"
+        return super()._refusal(block, name, found, above)
+
+    def found_type(self, block: "pyarrow.Buffer", name: str) -> ColumnType | None:
+        names = self._names or self._header(block)
+        if name not in names:
+            return None
+        column = self._read(block, include_columns=[name], **self._of_numbers()).column(0)
+        return self._with_example(column_type(column.type), column)
+
+    def texts(self, block: "pyarrow.Buffer", name: str) -> Iterable[str | None]:
+        pa = self.arrow()
+        column = self._read(
+            block, include_columns=[name], column_types={name: pa.binary()}, null_values=[]
+        ).column(0)
+        missing = {*_NULLS, *self.text.missing_values}
+        texts = ((x or b"").decode("utf-8", "backslashreplace") for x in column.to_pylist())
+        return (None if x in missing else x for x in texts)
+
+    def whole_rows(self, text: bytes, *, is_last: bool) -> int:
+        end = len(text) if is_last else _last_break(text, len(text))
+        rows = text[:end]
+        # Almost always, each row has an even number of quotes. That is faster to see.
+        if b'"' not in rows or b'"' not in rows.translate(None, _NO_QUOTES).replace(b'""', b""):
+            return end
+        for value in self._quoted.finditer(rows):
+            # pyarrow appends what follows the closing quote. After a line break, that was likely
+            # the opening quote of another row.
+            breaks, after = (
+                b"\n" in value[0] or b"\r" in value[0],
+                rows[value.end() : value.end() + 1],
+            )
+            ends = (b"", self.text.delimiter.encode(), b"\n", b"\r")
+            if breaks and value[1] and after not in ends:
+                raise ValueError(_open_quote(rows[_last_break(rows, value.start()) :]))
+            if not value[1]:
+                start = _last_break(rows, value.start())
+                if is_last:
+                    raise ValueError(_open_quote(rows[start:]))
+                return start  # its value may go on in the next block
+        return end
+
+    def endless(self, text: bytes) -> str:
+        is_open = any(not value[1] for value in self._quoted.finditer(text))
+        return _open_quote(text) if is_open else super().endless(text)
+
+
+class JsonLinesFile(TextFile):
+    """JSON lines that do not nest deep."""
+
+    def parse(self, block: "pyarrow.Buffer", types: Types) -> "pyarrow.Table":
+        return self._read(block, explicit_schema=as_schema(types), unexpected="ignore")
+
+    def _read(self, block: "pyarrow.Buffer", *, unexpected: str, **options: Any) -> "pyarrow.Table":
+        json = self.arrow(".json")
+        return json.read_json(
+            block,
+            json.ReadOptions(block_size=block.size),
+            parse_options=json.ParseOptions(unexpected_field_behavior=unexpected, **options),
+        )
+
+    def found_types(self, block: "pyarrow.Buffer") -> Types:
+        try:
+            schema = self._read(block, unexpected="infer").schema
+            return {field.name: column_type(field.type) for field in schema}
+        except self.arrow().ArrowInvalid as error:
+            # A column with values of several types is an error only if it is asked for.
+            try:
+                rows = list(_objects(block, object_pairs_hook=_once))
+            except ValueError:
+                raise error from None
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: self._type_of_values([row.get(name) for row in rows]) for name in names}
+
+    def found_type(self, block: "pyarrow.Buffer", name: str) -> ColumnType | None:
+        text = bytes(block)
+        if not any(json.dumps(name, ensure_ascii=x)[1:-1].encode() in text for x in (True, False)):
+            return None
+        rows = list(_objects(block))
+        if not any(name in row for row in rows):
+            return None
+        return self._type_of_values([row.get(name) for row in rows])
+
+    def _type_of_values(self, values: list[Any]) -> ColumnType:
+        pa = self.arrow()
+        try:
+            return column_type(pa.array(values).type)
+        except OverflowError:  # an integer beyond 64 bits
+            return column_type(pa.float64())
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            shown: dict[type, Any] = {}  # the first value of each type
+            for x in values:
+                if x is not None:
+                    shown.setdefault(type(x), x)
+            examples = " and ".join(f"{x!r:.30}" for x in [*shown.values()][:2])
+            return ColumnType("other", 0, False, f"mixed ({examples})")
+
+    def texts(self, block: "pyarrow.Buffer", name: str) -> Iterable[str | None]:
+        for row in _objects(block, parse_float=str, parse_int=str):
+            value = row.get(name)
+            yield value if value is None or isinstance(value, str) else json.dumps(value)
+
+    def whole_rows(self, text: bytes, *, is_last: bool) -> int:
+        end = len(text) if is_last else _last_break(text, len(text))
+        text = text[:end]
+        if b"\\" in text:
+            # An escaped quote ends no string. First the pairs, as a backslash may be escaped too.
+            text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+        text = text.translate(None, _NO_BRACKETS).replace(b'""', b"")
+        # The strings with brackets within.
+        text = re.sub(rb'"[^"]*"', b"", text)
+        for _ in range(_DEEPEST + 1):
+            shorter = text.replace(b"{}", b"").replace(b"[]", b"")
+            if len(shorter) == len(text):
+                break
+            text = shorter
+        # Pairs are left if they nest deeper.
+        if len(text) > _DEEPEST:
+            raise ValueError(f"lists or objects are nested more than {_DEEPEST} deep")
+        return end
+
+
+def _named_columns(table: "pyarrow.Table") -> Iterator[tuple[str, "pyarrow.ChunkedArray"]]:
+    return zip(table.column_names, table.columns, strict=True)
+
+
+def _objects(block: "pyarrow.Buffer", **options: Any) -> Iterator[dict[str, Any]]:
+    """The objects of the lines of a block; an error if a line holds none."""
+    for line in bytes(block).splitlines():
+        if line.strip():
+            row = json.loads(line, **options)
+            if not isinstance(row, dict):
+                raise ValueError(f"a line holds {row!r:.60}; expected an object")
+            yield row
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name was specified twice")
+    return found
+
+
+_OTHER_ENCODING = "give its encoding, such as --encoding latin-1 (encoding='latin-1' in Python)"
+
+
+def _last_break(text: bytes, stop: int) -> int:
+    """The place after the last line break before `stop`; 0 if there is none."""
+    return max(text.rfind(mark, 0, stop) for mark in (b"\n", b"\r")) + 1
+
+
+def _start_of(text: bytes) -> str:
+    """The start of the first row, for an error."""
+    return text.splitlines()[0][:60].decode("utf-8", "replace")
+
+
+def _open_quote(text: bytes) -> str:
+    return f"a quote is not closed in the row {_start_of(text)!r}"
+
+
+_NO_QUOTES = bytes(set(range(256)) - set(b'"\r\n'))
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))

@@ -1,0 +1,115 @@
+"""CSV and JSON lines that people have: the same numbers as of Parquet, or an error that helps."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from datarax.evaluation import text_files
+from tests.cli.evaluations import command, evaluated, refusal, values
+from tests.evaluation.written import write
+
+BINARY = ("--task", "binary", "--preds", "score", "--target", "label", "--metrics", "accuracy")
+MISSING = {
+    "pred": ["cat", "dog", "cat", "dog", "N/A"],
+    "label": ["cat", "dog", None, None, "cat"],
+    "score": [0.9, 0.2, 0.8, 0.1, 0.7],
+    "y": ["yes", "no", None, "yes", "yes"],
+}
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "jsonl", "arrow"])
+def test_missing_labels_are_left_out_of_every_format(name, tmp_path, capsys):
+    path, folder = write(tmp_path / f"a.{name}", MISSING), tmp_path / "out"
+    for task, preds, target, metric, missing, expected, rows in (
+        ("multiclass", "pred", "label", "accuracy", "N/A", 1, 2),
+        ("text", "pred", "label", "exact_match", "N/A,-", 1, 2),
+        ("text", "pred", "label", "exact_match", "-", 2 / 3, 3),
+        ("binary", "score", "y", "accuracy", "N/A", 0.75, 4),
+        ("binary", "score", "y", "accuracy", "0.1", 1, 3),
+    ):
+        arguments = ("--task", task, "--preds", preds, "--target", target, "--metrics", metric)
+        found = evaluated(folder, path, *arguments, "--missing-values", missing)
+        assert values(found)[metric] == pytest.approx(expected)
+        assert found["source"]["rows"] == rows
+        assert sum(each["rows"] for each in found["excluded"]) == 5 - rows
+        assert found["config"]["missing_values"] == missing.split(",")
+    printed = capsys.readouterr().out
+    assert "2 rows: no value in column 'label' (left out)" in printed
+    # Two results are not merged if other values were missing in one.
+    other = tmp_path / "other"
+    assert command("evaluate", path, *arguments, "--output", other) == 0
+    capsys.readouterr()
+    assert "--missing-values is" in refusal(
+        capsys, "merge", folder, other, "--output", tmp_path / "all"
+    )
+
+
+def test_types_are_found_in_all_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_TEXT_BLOCK", 200)
+    path = tmp_path / "a.jsonl"
+    rows = [{"score": 0, "label": 0, "w": None, "c": i} for i in range(50)]
+    rows += [{"score": 0.75, "label": 1, "w": 2.5, "c": 0.5}, {"score": 1, "label": 0, "w": 1}]
+    rows += [{"score": 1, "label": 1, "w": 1, "c": 3, "error": "timeout"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tmp_path / "out"
+    found = evaluated(folder, path, *BINARY, "--weights", "w", "--slice-by", "c")
+    assert values(found) == {"accuracy": pytest.approx(3.5 / 4.5)}
+    found = evaluated(folder, path, *BINARY, "--cluster-by", "c")
+    assert values(found) == {"accuracy": pytest.approx(52 / 52)}
+    assert found["source"]["rows"] == 52
+    # The cluster 3 is one, though half of its rows are in a batch with fractions.
+    table = {name: [row.get(name) for row in rows] for name in ("score", "label", "c")}
+    table["c"] = pa.array(table["c"], pa.float64())
+    same = evaluated(folder, write(tmp_path / "a.parquet", table), *BINARY, "--cluster-by", "c")
+    assert same["metrics"] == found["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("score,label\n87%,1\n12%,0\n", (), "the column 'score' has the value '87%'"),
+        ("score,label\n87%,yes\n12%,no\n", (), "the column 'score' has the value '87%'"),
+        ("score,label\ntensor(0.9),1\ntensor(0.2),0\n", (), "has the value 'tensor(0.9)'"),
+        ('score,label\n"[0.1, 0.9]",1\n', (), "has the value '[0.1, 0.9]'"),
+        ('score,label\n"0,9",1\n0.5,0\n', (), "the value '0,9'; expected a number: for decimal"),
+        ("score,label\n0.5,1\noften,0\n", (), "names, such as 'often', and"),
+        ("score;label\n0,9;1\n0,2;0\n", (), "separated by ';': give --delimiter ';'"),
+        ("score;label\n0.9;1\n0.2;0\n", (), "separated by ';': give --delimiter ';'"),
+        ("score;label\n0,9;1\n0,2;0\n", ("--delimiter", ";"), "give --decimal ','"),
+        ("score;label\n0,9;1\n0,2;0\n", ("--delimiter", ";;"), "delimiter is ';;'; expected"),
+        ("score;label\n0,9;1\n0,2;0\n", ("--delimiter", ";", "--decimal", ","), None),
+        ("score\tlabel\n0.9\t1\n0.2\t0\n", ("--delimiter", "tab"), None),
+        ("score,label\n0.9,1\nfailed,0\n0.2,0\n", ("--missing-values", "failed"), None),
+    ],
+)
+def test_a_csv_of_a_spreadsheet(text, options, said, tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    for encoding in ("utf-8", "utf-16"):
+        path.write_bytes(text.encode(encoding))
+        given = () if encoding == "utf-8" else ("--encoding", encoding)
+        if said is not None:
+            assert said in refusal(capsys, "evaluate", path, *BINARY, *options, *given)
+            continue
+        for argv in (("evaluate", path), ("compare", path, path)):
+            assert command(*argv, *BINARY, *options, *given) == 0
+            assert " 1.00 " in capsys.readouterr().out
+    if said is None:
+        assert "give --encoding utf-16" in refusal(capsys, "evaluate", path, *BINARY, *options)
+
+
+@pytest.mark.parametrize(
+    ("task", "bad"), [("regression", "x"), ("regression", "y"), ("binary", "w")]
+)
+def test_every_column_of_numbers_shows_its_text(task, bad, tmp_path, capsys):
+    path, rng = tmp_path / "a.csv", np.random.default_rng(0)
+    for place in (0, 1500):  # also below the first rows that are looked at
+        table = {name: rng.integers(0, 2, 2000).astype(str).astype("U9") for name in "xyw"}
+        table[bad][place] = "1.5 kg"
+        write(path, table)
+        path.write_text(path.read_text().replace('"', ""))
+        argv = ("--task", task, "--preds", "x", "--target", "y", "--weights", "w")
+        said = refusal(capsys, "evaluate", path, *argv)
+        assert f"the column '{bad}' has the value '1.5 kg'; expected a number" in said
+        assert "--missing-values '1.5 kg'" in said
