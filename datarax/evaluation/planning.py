@@ -378,9 +378,9 @@ class _Plan:
         others = [output for output in outputs if flat[output] and output not in named]
         if named and others:
             raise MetricInputError(
-                f"{self.named(named[0])} holds names, such as {self.example(named[0])[1]!r}, and "
-                f"{self.named(others[0])} numbers; expected the same of predicted labels and of "
-                f"targets"
+                f"{self.named(named[0])} holds names and {self.named(others[0])} numbers: "
+                f"{self.example(named[0])[1]!r} is no number; expected the same of predicted "
+                f"labels and of targets"
             )
         return bool(named)
 

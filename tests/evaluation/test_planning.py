@@ -133,7 +133,7 @@ def test_sizes_and_classes():
             Configuration("regression"),
             logits("p"),
             {"preds": ["a", "b"], "target": np.zeros(2)},
-            "the column 'p' holds strings",
+            "the column 'p' has the value 'a'; expected a number",
         ),
         (
             Configuration("text"),
