@@ -10,6 +10,9 @@ from collections.abc import Sequence
 class DataraxError(Exception):
     """The base class of every error that datarax raises on purpose."""
 
+    row: int | None = None
+    """The row of the batch that the error is about, if it is about one: from 0."""
+
 
 class MetricInputError(DataraxError, ValueError):
     """An argument has a wrong shape or value, or two arguments do not go together."""

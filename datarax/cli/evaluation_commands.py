@@ -345,7 +345,11 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     # A row without a value is in the slice "(no value)", and is not left out.
     optional = (*slices, *([ID] if ID in given else []))
     return Encoded(
-        given | slices, optional=optional, together=None if args.query is None else "query"
+        given | slices,
+        optional=optional,
+        together=None if args.query is None else "query",
+        texts=("preds", "target") if args.task == "text" else (),
+        marks=(*slices, "query", "key", ID, CLUSTER),
     )
 
 

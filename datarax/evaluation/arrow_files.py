@@ -23,6 +23,7 @@ from datarax.evaluation.tables import (
     Types,
     key_of,
 )
+from datarax.evaluation.text_columns import is_time, without_times
 from datarax.evaluation.text_format import (
     is_number,
 )
@@ -210,6 +211,8 @@ def _kind(types: ModuleType, inner: "pyarrow.DataType") -> str:
         return "boolean"
     if types.is_string(inner) or types.is_large_string(inner) or types.is_string_view(inner):
         return "text"
+    if is_time(inner):
+        return "time"
     return "null" if types.is_null(inner) else "other"
 
 
@@ -230,7 +233,8 @@ def as_schema(types: Types) -> "pyarrow.Schema":
 def null_rows(column: Column) -> np.ndarray | None:
     """Marks the rows that have no value, or a list with none; None if all have values."""
     if isinstance(column, np.ndarray):
-        return None
+        absent = np.isnat(column) if column.dtype.kind == "M" else None
+        return None if absent is None else absent.reshape(len(column), -1).any(1)
     absent = None
     if column.null_count:
         absent = _array(column.is_null())
@@ -287,8 +291,9 @@ def values(column: Column) -> Rows:
 
     Lists become the axes after the first; strings in lists become lists of strings.
     """
+    column = without_times(column)
     if isinstance(column, np.ndarray):
-        return column.tolist() if column.dtype.kind == "U" else column
+        return column.tolist() if column.dtype.kind in "UO" else column
     pa = _pyarrow()
     if isinstance(column.type, pa.BaseExtensionType):
         return values(column.storage)

@@ -60,11 +60,16 @@ class Encoded(Columns):
         optional: the outputs whose columns may lack values. The function gets lists, with None
             where there is no value.
         together: a column whose equal values follow each other. They come in one batch.
+        texts: the outputs that are texts, whatever their columns hold: "preds" of one text in a
+            row, and others of one reference or several.
+        marks: the outputs whose values are only told apart, so they may be dates and times.
     """
 
     encode: Callable[[Outputs], Outputs] = dict
     optional: tuple[str, ...] = ()
     together: str | None = None
+    texts: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
 
 
 class Feed(NamedTuple):
@@ -85,6 +90,9 @@ class Feed(NamedTuple):
     instead of raising an error."""
     classes: tuple[str, ...] | None = None
     """The names of the classes of a column of strings."""
+    texts: str = ""
+    """ "one" if a row has one text, "several" if it may have several references; "" if its strings
+    and lists are passed on as they are."""
 
 
 def feeds_of(
@@ -131,9 +139,12 @@ def feeds_of(
             f"{first.path}: none of its columns feeds the metric, which takes "
             f"{', '.join(map(repr, by_output))}; say which with columns="
         )
-    types = _types_of(chosen, tables)
+    texts = {output: _texts_of(by_output.get(output, ())) for output in chosen}
+    types = _types_of(
+        chosen, tables, [output for output in chosen if texts[output]], list(given.classes)
+    )
     feeds = tuple(
-        _feed(output, names, types, by_output, given, first.path)
+        _feed(output, names, types, by_output, given, first.path)._replace(texts=texts[output])
         for output, names in chosen.items()
     )
     return feeds, types
@@ -150,13 +161,18 @@ def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[
         for output, names in columns.names.items()
         if names is not None
     }
-    types = _types_of(chosen, tables)
+    types = _types_of(chosen, tables, columns.texts, columns.marks)
     return tuple(
         Feed(
             output,
             names,
-            "optional" if output in columns.optional else "as it is",
+            "text"
+            if output in columns.texts
+            else "optional"
+            if output in columns.optional
+            else "as it is",
             any(types[name].ragged for name in names),
+            texts="" if output not in columns.texts else "one" if output == "preds" else "several",
         )
         for output, names in chosen.items()
     ), types
@@ -214,16 +230,26 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
     return tuple(dict.fromkeys(found))
 
 
-def _types_of(chosen: Mapping[str, Sequence[str]], tables: Sequence[Table]) -> Types:
-    """The types of the columns that feed some outputs."""
+def _types_of(
+    chosen: Mapping[str, Sequence[str]],
+    tables: Sequence[Table],
+    texts: Sequence[str] = (),
+    marks: Sequence[str] = (),
+) -> Types:
+    """The types of the columns that feed some outputs; see `Encoded` for `texts` and `marks`."""
     outputs: dict[str, str] = {}
     for output, names in chosen.items():
         for name in names:
             outputs.setdefault(name, output)
-    return {name: _type_of(name, output, tables) for name, output in outputs.items()}
+    return {
+        name: _type_of(name, output, tables, output in texts, output in marks)
+        for name, output in outputs.items()
+    }
 
 
-def _type_of(name: str, output: str, tables: Sequence[Table]) -> ColumnType:
+def _type_of(
+    name: str, output: str, tables: Sequence[Table], is_text: bool, is_mark: bool
+) -> ColumnType:
     """The type of a column in all files: integers in some and floats in others are floats."""
     agreed: ColumnType | None = None
     where = tables[0].path
@@ -236,11 +262,17 @@ def _type_of(name: str, output: str, tables: Sequence[Table]) -> ColumnType:
                 f"{table.path}: several columns have the name {name!r}, of the output {output!r}; "
                 f"expected one"
             )
-        if found.kind == "other":
+        if found.kind == "time" and (is_text or (is_mark and not found.lists)):
+            found = found._replace(kind="text")  # as which it is read
+        if found.kind in ("other", "time") or (found.kind == "mixed" and not is_text):
             raise MetricInputError(
                 f"{table.path}: the column {name!r} for the output {output!r} has the type "
                 f"{found.name}; expected numbers, booleans, strings, or lists of them"
             )
+        if is_text:
+            # Strings in one file may be lists or numbers in another.
+            agreed = agreed or found._replace(kind="verbatim")
+            continue
         # Readers of text find types from the first rows of a file. So one file may have integers
         # where another has floats, or no value.
         # A column without any value takes the type that it has in the other files.
@@ -269,6 +301,7 @@ def _feed(
 ) -> Feed:
     # A column without any value may be of any type: all its rows are left out.
     kinds = {types[name].kind for name in names} - {"null"} or {"float"}
+    kinds = {"text"} if "verbatim" in kinds else kinds
     routes = by_output.get(output, [])
     if "text" in kinds and len(kinds) > 1:
         raise MetricInputError(
@@ -324,6 +357,20 @@ def _takes_numbers(route: Route) -> bool:
     if issubclass(route.metric, Sliced):
         return True
     return _is_in_catalogue(route) and not issubclass(route.metric, CountedText)
+
+
+def _texts_of(routes: Sequence[Route]) -> str:
+    """Whether only metrics of texts take an output, and one in a row or several: see `Feed`."""
+    if not routes or not all(
+        _is_in_catalogue(route) and issubclass(route.metric, CountedText) for route in routes
+    ):
+        return ""
+    several = all(
+        route.argument == "target" and getattr(route.metric, "several", True) for route in routes
+    )
+    if all(route.argument in ("preds", "target") for route in routes):
+        return "several" if several else "one"
+    return ""
 
 
 def _is_of_classes(route: Route) -> bool:

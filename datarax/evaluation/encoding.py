@@ -211,7 +211,7 @@ class Configuration:
     def _padded(self, columns: Mapping[str, Rows], valid: str) -> Outputs:
         """Lists of boxes, scores and labels as arrays, padded to the longest list."""
         given = {
-            name: [self._of_row(x, "boxes" in name, "labels" in name) for x in listed(rows)]
+            name: [self._of_row(i, x, name) for i, x in enumerate(listed(rows))]
             for name, rows in columns.items()
         }
         counts = {name: [len(each) for each in rows] for name, rows in given.items()}
@@ -219,27 +219,31 @@ class Configuration:
         for name, other in others:
             if other != sizes:
                 row = next(i for i, (a, b) in enumerate(zip(sizes, other, strict=True)) if a != b)
-                raise MetricInputError(
+                error = MetricInputError(
                     f"an image has {sizes[row]} {first} and {other[row]} {name}; expected as many"
                 )
+                error.row = row
+                raise error
         width = power_of_two(max(sizes, default=0))
         real = np.arange(width) < np.array(sizes, int)[:, None]
         out = {name: padded(np.concatenate(rows), real) for name, rows in given.items()}
         return out | {valid: real}
 
-    def _of_row(self, x: Rows, boxes: bool, labels: bool) -> np.ndarray:
+    def _of_row(self, row: int, x: Rows, name: str) -> np.ndarray:
         """The boxes (D, 4), the scores or the labels (D,) of one image."""
-        if labels:
+        if "labels" in name:
             return self._labels(np.asarray(x if x is not None else [], object))
         # `concatenate` refuses an empty list, and `[[]]` is a list of no numbers.
         flat = [] if x is None else np.concatenate([np.ravel(each) for each in x] or [[]])
         try:
             numbers = as_floats(np.asarray(flat if np.size(flat) else np.zeros(0)))
-            return numbers.reshape(-1, 4) if boxes else numbers
-        except ValueError as error:
-            raise MetricInputError(
+            return numbers.reshape(-1, 4) if "boxes" in name else numbers
+        except ValueError as cause:
+            error = MetricInputError(
                 f"an image has {np.size(flat)} coordinates of boxes; expected four for each box"
-            ) from error
+            )
+            error.row = row
+            raise error from cause
 
 
 def listed(values: Rows) -> list[Any]:

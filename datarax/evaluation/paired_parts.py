@@ -104,7 +104,9 @@ def paired_batches(
             below = (x[:stop] for x, stop in zip(ids, stops, strict=True))
             _, left, right = np.intersect1d(*below, assume_unique=True, return_indices=True)
             if left.size:
-                yield _together(taken(held[0], left), taken(held[1], right), feeds[0], named)
+                yield _together(
+                    taken(held[0], left), taken(held[1], right), feeds[0], named, pair.start
+                )
             for place, stop in enumerate(stops):
                 more = stop < len(ids[place])
                 rest = taken(held[place] or {}, slice(stop, None)) if more else None
@@ -122,7 +124,7 @@ def paired_batches(
 
 
 def _together(
-    a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Callable[[int], str]
+    a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Callable[[int], str], start: int
 ) -> TableBatch:
     """The outputs of both models.
 
@@ -148,7 +150,9 @@ def _together(
     outputs = {name: x for name, x in a.items() if name not in (*PREDICTED, "key")}
     for model, each in zip(MODELS, (a, b), strict=True):
         outputs |= {f"{name}_{model}": x for name, x in each.items() if name in PREDICTED}
-    return TableBatch(outputs | {INDEX: a[INDEX].astype(np.uint32)}, len(a[INDEX]), {})
+    # Rows are counted from the first of the pair, as those of a part are.
+    ids = a[INDEX]
+    return TableBatch(outputs | {INDEX: ids.astype(np.uint32)}, len(ids), {}, ids - start)
 
 
 def _values(x: Rows, y: Rows) -> Iterator[tuple[object, object]]:

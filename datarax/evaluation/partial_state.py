@@ -6,8 +6,8 @@ import queue
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple, TypeVar
@@ -24,7 +24,7 @@ from datarax.algebra.state import walk
 from datarax.evaluation.largest_losses import LossRow
 from datarax.evaluation.paired_parts import Pair
 from datarax.evaluation.table_batches import TableBatch, whole_queries
-from datarax.evaluation.tables import Outputs, Part
+from datarax.evaluation.tables import Outputs, Part, row_name
 from datarax.metric.base import Metric
 from datarax.wrappers.best import Best
 from datarax.wrappers.window import Decayed, Window
@@ -175,11 +175,14 @@ class Folding:
             excluded.update(batch.excluded)
             if not batch.rows:
                 continue
-            outputs = batch.outputs if self.encode is None else self.encode(batch.outputs)
-            # The arguments, each with the name of its output: the same for all batches.
-            names = names or metric.arguments_from({name: name for name in outputs})
-            given = {argument: outputs[name] for argument, name in names.items()}
-            with in_update(checks="warnings" if self.warns and not rows else "none"):
+            with (
+                _naming_rows(part, batch),
+                in_update(checks="warnings" if self.warns and not rows else "none"),
+            ):
+                outputs = batch.outputs if self.encode is None else self.encode(batch.outputs)
+                # The arguments, each with the name of its output: the same for all batches.
+                names = names or metric.arguments_from({name: name for name in outputs})
+                given = {argument: outputs[name] for argument, name in names.items()}
                 # A shorter batch on the devices would compile one more program.
                 arrays = all(isinstance(x, np.ndarray) for x in given.values())
                 if self.devices and arrays and batch.rows == self.rows:
@@ -251,6 +254,22 @@ def _warn_of_rounding(given: Outputs) -> None:
             f"devices, or with x64, they are used as they are",
             PrecisionWarning,
         )
+
+
+@contextmanager
+def _naming_rows(part: Work, batch: TableBatch) -> Iterator[None]:
+    """Adds the row of the file to an error that is about a row of a batch."""
+    try:
+        yield
+    except DataraxError as error:
+        if error.row is not None and batch.places is not None:
+            row = row_name(
+                int(batch.places[error.row]),
+                part.start,
+                part.first if isinstance(part, Part) else 0,
+            )
+            error.args = (f"{part.path}: {row}: {error}",)
+        raise
 
 
 def _with_place(error: Exception, part: Work) -> Exception:

@@ -15,7 +15,15 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import Encoded, Names, feeds_as_they_are
-from datarax.evaluation.encoding import Configuration, Slicing, Value, is_numeric, known, listed
+from datarax.evaluation.encoding import (
+    Configuration,
+    Slicing,
+    Value,
+    is_numeric,
+    known,
+    listed,
+    shortened,
+)
 from datarax.evaluation.files import Source, paths_of, tables_of
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.table_batches import TableBatch, batches
@@ -179,17 +187,12 @@ def planned(
         size, names, named = plan.classes(preds, scores)
         assumed = plan.assumed_order(preds[0], scores, names if named else None)
     elif task == "detection":
+        plan.check_lists()
         size, names, named = plan.labels(("target_labels", *request.outputs("labels")))
     elif task == "regression":
         size = plan.width(preds)
     elif task == "ranking" and "query" not in columns:
         raise MetricInputError("the task ranking needs --query, the column of the ids of queries")
-    elif task == "text":
-        for output in (*preds, "target"):
-            if is_numeric(first[output]):
-                raise MetricInputError(
-                    f"{plan.named(output)} holds numbers; the task text takes strings"
-                )
     numbers = preds if task not in ("text", "detection") and scores != "labels" else []
     numbers = [*numbers, *(["target"] if task in ("regression", "ranking") else []), "weights"]
     for output in numbers:
@@ -342,6 +345,24 @@ class _Plan:
         if self.request.names or _classes_of(columns, names) is not None:
             return ()
         return columns
+
+    def check_lists(self) -> None:
+        """Refuses columns of detections that have a row for each detection.
+
+        Raises:
+            MetricInputError: a column has no lists.
+        """
+        for output in self.columns:
+            lists = output.startswith(("boxes", "scores", "labels", "target"))
+            value = next((x for x in listed(self.first[output]) if lists and not _is_list(x)), None)
+            if value is not None:
+                raise MetricInputError(
+                    f"{self.named(output)} holds {shortened(repr(value), 40)}, which is no list; "
+                    f"the task detection takes a row for each image, with lists of boxes "
+                    f"[x0, y0, x1, y1], of scores and of labels. If a row is one detection, make "
+                    f"one list of the rows of each image: for example with pandas, "
+                    f"table.groupby('image_id').agg(list)"
+                )
 
     def labels(self, outputs: Sequence[str]) -> tuple[int, tuple[str, ...] | None, bool]:
         """The same as `classes`, if only columns of labels show which classes there are."""

@@ -11,10 +11,21 @@ from datarax.evaluation.arrow_files import nan_rows, null_rows, values, without_
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.files import open_table
 from datarax.evaluation.identity import unchanged
-from datarax.evaluation.tables import Column, Outputs, Part, Ragged, Rows, Types, reading
+from datarax.evaluation.tables import (
+    Column,
+    Outputs,
+    Part,
+    Ragged,
+    Rows,
+    Types,
+    reading,
+    row_name,
+)
+from datarax.evaluation.text_columns import references_of, texts_of, without_times
 from datarax.wrappers.clusters import CLUSTER
 
 READ_ROWS = 2**16
+_PLACE = "the place of a row in its part"
 NOT_A_CLASS = -1
 """The label of a value that is no class: metrics count it as out of range."""
 
@@ -27,6 +38,8 @@ class TableBatch(NamedTuple):
     rows: int
     excluded: dict[str, int]
     """By column, how many rows were left out because it has no value there."""
+    places: np.ndarray | None = None
+    """The place of each row in its part, if that is known."""
 
 
 def batches(
@@ -70,7 +83,7 @@ def batches(
                 }
             size = len(next(iter(table.values())))
             # By the place in the file, before rows are left out: the same for any batch size.
-            ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
+            places = place + np.arange(size)
             place += size
             within = {name: table[name] for name in table if name in needed}
             keep = _complete(within, clusters, excluded)
@@ -79,27 +92,37 @@ def batches(
                     name: x[keep] if isinstance(x, np.ndarray) else x.filter(keep)
                     for name, x in table.items()
                 }
-                ids = ids if ids is None else ids[keep]
-                size = int(keep.sum())
+                places = places[keep]
+                size = len(places)
             if not size:
                 continue
             try:
                 outputs = _outputs(feeds, table)
             except MetricInputError as error:
-                raise MetricInputError(f"{part.path}: {error}") from None
-            if ids is not None and index:
-                outputs[index] = ids
-            held.append(outputs)
+                row = (
+                    ""
+                    if error.row is None
+                    else f"{row_name(int(places[error.row]), part.start, part.first)}: "
+                )
+                raise MetricInputError(f"{part.path}: {row}{error}") from None
+            if index:
+                outputs[index] = (part.key + places).astype(np.uint32)
+            held.append(outputs | {_PLACE: places})
             count += size
             # Readers give pieces of any size. All batches but the last have one shape.
             while rows and count >= rows:
                 whole = joined(held)
-                yield TableBatch(taken(whole, slice(rows)), rows, excluded)
+                yield _batch(taken(whole, slice(rows)), rows, excluded)
                 excluded = {}
                 count -= rows
                 held = [taken(whole, slice(rows, None))] if count else []
     if count or excluded:
-        yield TableBatch(joined(held) if held else {}, count, excluded)
+        yield _batch(joined(held) if held else {}, count, excluded)
+
+
+def _batch(outputs: Outputs, rows: int, excluded: dict[str, int]) -> TableBatch:
+    places = outputs.pop(_PLACE, None)
+    return TableBatch(outputs, rows, excluded, places)
 
 
 def whole_queries(
@@ -144,9 +167,14 @@ def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
     """The output that some columns give, and its mask if its lists have different lengths."""
     if feed.kind == "optional":
         # As Python objects, with None where there is no value.
-        given = [table[name] for name in feed.columns]
+        given = [without_times(table[name]) for name in feed.columns]
         lists = [x.tolist() if isinstance(x, np.ndarray) else x.to_pylist() for x in given]
         return {feed.output: _as_they_are(lists)}
+    if feed.texts == "one":
+        (name,) = feed.columns
+        return {feed.output: texts_of(table[name], name)}
+    if feed.texts:
+        return {feed.output: references_of([table[name] for name in feed.columns])}
     columns = [values(table[name]) for name in feed.columns]
     if feed.kind == "as it is":
         return {feed.output: _as_they_are(columns)}

@@ -38,7 +38,8 @@ class ColumnType(NamedTuple):
     """The type of the values in a column."""
 
     kind: str
-    """ "float", "integer", "boolean", "text", "null" (no value at all), "doubled" (several columns
+    """ "float", "integer", "boolean", "text", "verbatim" (text of whatever the values are), "time"
+    (dates and times), "mixed" (several types), "null" (no value at all), "doubled" (several columns
     have the name), or "other"."""
     lists: int
     """The number of lists around the values."""
@@ -83,6 +84,16 @@ class Part(NamedTuple):
     def paths(self) -> tuple[str, ...]:
         """The paths of the files that it is read from."""
         return (self.path,)
+
+
+def row_name(place: int, start: int | None, first: int = 0) -> str:
+    """Names a row of a part by its number in the file, from 1.
+
+    `place` is its place in the part, `start` and `first` are those of the part.
+    """
+    if start is None:  # what is before the part is not counted
+        return f"row {place + 1:,} from record batch {first + 1:,} on"
+    return f"row {start + place + 1:,}"
 
 
 class Table(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datarax._optional import optional
 from datarax.evaluation.arrow_files import (
     PyarrowFile,
     RecordBatches,
@@ -42,7 +43,8 @@ class TextFile(PyarrowFile):
 
     def layout(self) -> tuple[Iterable[tuple[str, ColumnType]], list[Part]]:
         with closing(self.read_blocks()) as blocks:
-            return self.found_types(next(blocks, self._owned(b""))).items(), [self.whole()]
+            types = self.found_types(next(blocks, self._owned(b"")))
+        return ((name, _as_written(found)) for name, found in types.items()), [self.whole()]
 
     def type_of(self, name: str) -> ColumnType | None:
         last = None
@@ -50,7 +52,7 @@ class TextFile(PyarrowFile):
             for block in blocks:
                 found = self.found_type(block, name)
                 if found is not None and found.kind != "null":
-                    return found
+                    return _as_written(found)
                 last = found or last
         return last
 
@@ -266,7 +268,7 @@ class CsvFile(TextFile):
             name: each._replace(kind="float") if each.kind == "null" else each
             for name, each in types.items()
         }
-        texts = {name: each for name, each in types.items() if each.kind == "text"}
+        texts = {name: x for name, x in types.items() if x.kind in ("text", "verbatim")}
         others = {name: each for name, each in types.items() if name not in texts}
         if not texts:
             return self._converted(block, others, **self._of_numbers())
@@ -358,7 +360,31 @@ class JsonLinesFile(TextFile):
     """JSON lines that do not nest deep."""
 
     def parse(self, block: "pyarrow.Buffer", types: Types) -> "pyarrow.Table":
-        return self._read(block, explicit_schema=as_schema(types), unexpected="ignore")
+        verbatim = [name for name, each in types.items() if each.kind == "verbatim"]
+        try:
+            return self._read(block, explicit_schema=as_schema(types), unexpected="ignore")
+        except self.arrow().ArrowInvalid:
+            if not verbatim:
+                raise
+        # pyarrow reads neither numbers as text, nor strings and lists in one column.
+        rows = list(_objects(block, parse_float=str, parse_int=str, parse_constant=str))
+        strings, found = self.arrow().list_(self.arrow().string()), {}
+        others = {name: each for name, each in types.items() if name not in verbatim}
+        if others:
+            found = dict(_named_columns(self.parse(block, others)))
+        for name in verbatim:
+            texts = [_texts_in(row.get(name)) for row in rows]
+            found[name] = self.arrow().array(texts, strings)
+        return self.arrow().table({name: found[name] for name in types})
+
+    def _refusal(self, block: "pyarrow.Buffer", name: str, found: ColumnType, above: int) -> str:
+        for row, each in enumerate(_objects(block), above + 1):
+            if found.kind == "verbatim" and _has_object(each.get(name)):
+                shown = json.dumps(each[name])
+                return (
+                    f"the column {name!r} has the value {shown:.60} in row {row:,}; expected texts"
+                )
+        return super()._refusal(block, name, found, above)
 
     def _read(self, block: "pyarrow.Buffer", *, unexpected: str, **options: Any) -> "pyarrow.Table":
         json = self.arrow(".json")
@@ -402,7 +428,7 @@ class JsonLinesFile(TextFile):
                 if x is not None:
                     shown.setdefault(type(x), x)
             examples = " and ".join(f"{x!r:.30}" for x in [*shown.values()][:2])
-            return ColumnType("other", 0, False, f"mixed ({examples})")
+            return ColumnType("mixed", 0, False, f"mixed ({examples})")
 
     def texts(self, block: "pyarrow.Buffer", name: str) -> Iterable[str | None]:
         for row in _objects(block, parse_float=str, parse_int=str):
@@ -431,6 +457,28 @@ class JsonLinesFile(TextFile):
 
 def _named_columns(table: "pyarrow.Table") -> Iterator[tuple[str, "pyarrow.ChunkedArray"]]:
     return zip(table.column_names, table.columns, strict=True)
+
+
+def _as_written(found: ColumnType) -> ColumnType:
+    """The type as which a column is read: a text that looks like a date stays one."""
+    return found._replace(kind="text", name="string") if found.kind == "time" else found
+
+
+def _texts_in(value: Any) -> list[str | None] | None:
+    """The texts of a value whose numbers are strings; lists within lists become one.
+
+    Raises:
+        ArrowInvalid: it holds an object, as if pyarrow had read it.
+    """
+    if isinstance(value, list):
+        return [each for x in value for each in (_texts_in(x) or [None])]
+    if isinstance(value, dict):
+        raise optional("pyarrow", "parquet", "reading this file").ArrowInvalid("an object")
+    return [json.dumps(value) if isinstance(value, bool) else value] if value is not None else None
+
+
+def _has_object(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_has_object, value)))
 
 
 def _objects(block: "pyarrow.Buffer", **options: Any) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import kind, warn
-from datarax._errors import MetricInputError, MetricTypeError, ReferencesWarning
+from datarax._errors import DataraxError, MetricInputError, MetricTypeError, ReferencesWarning
 from datarax._typing import PyTree, Weights
 from datarax._update_context import update_context
 from datarax._xp import xp
@@ -149,8 +149,8 @@ class TextMean(TextRatio):
     width: ClassVar[int] = 1
 
 
-def checked_texts(texts: PyTree, name: str) -> list[str]:
-    """A list of strings.
+def checked_texts(texts: PyTree, name: str, row: int | None = None) -> list[str]:
+    """A list of strings: of the texts of some rows, or all of one `row`.
 
     Raises:
         MetricTypeError: it is none.
@@ -162,10 +162,17 @@ def checked_texts(texts: PyTree, name: str) -> list[str]:
         raise MetricTypeError(f"{name} is {_kind(texts)}; expected a list of strings{_hint(texts)}")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise MetricTypeError(
+            error = MetricTypeError(
                 f"{name}[{index}] is {_kind(text)}; expected a string{_hint(text)}"
             )
+            raise _about(error, index if row is None else row)
     return list(texts)
+
+
+def _about(error: DataraxError, row: int) -> DataraxError:
+    """The error, which is about this row."""
+    error.row = row
+    return error
 
 
 def _kind(x: PyTree) -> str:
@@ -203,17 +210,19 @@ def checked_references(target: PyTree, size: int, several: bool, metric: str) ->
     references = []
     for index, each in enumerate(target):
         if not isinstance(each, str) and not several:
-            raise MetricTypeError(
+            error = MetricTypeError(
                 f"{metric}: target[{index}] is {kind(each)}; expected a string: it takes one "
                 f"reference for each text{_hint(each)}"
             )
-        each = (
-            [each] if isinstance(each, str) else checked_texts(each, f"{metric}: target[{index}]")
-        )
-        if not each:
-            raise MetricInputError(
+            raise _about(error, index)
+        if not isinstance(each, str):
+            each = checked_texts(each, f"{metric}: target[{index}]", index)
+        if not each and not isinstance(each, str):
+            error = MetricInputError(
                 f"{metric}: target[{index}] is an empty list; expected at least one reference"
             )
+            raise _about(error, index)
+        each = [each] if isinstance(each, str) else each
         references.append(each)
     return references
 
