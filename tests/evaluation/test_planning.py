@@ -135,12 +135,6 @@ def test_sizes_and_classes():
             {"preds": ["a", "b"], "target": np.zeros(2)},
             "the column 'p' has the value 'a'; expected a number",
         ),
-        (
-            Configuration("text"),
-            logits("p"),
-            {"preds": np.zeros(2), "target": ["a", "b"]},
-            "the column 'p' holds numbers; the task text takes strings",
-        ),
         (Configuration("ranking"), logits("p"), {"preds": np.zeros(2)}, "needs --query"),
     ],
 )
