@@ -1,13 +1,19 @@
 """CSV and JSON lines that people have: the same numbers as of Parquet, or an error that helps."""
 
 import json
+import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from datarax.evaluation import text_files
-from tests.cli.evaluations import command, evaluated, refusal, values
+from datarax.evaluation.encoding import Configuration
+from datarax.evaluation.outcome import Outcome
+from datarax.metrics import Mean
+from datarax.wrappers.collection import Collection
+from tests.cli.evaluations import command, refusal
 from tests.evaluation.written import write
 
 BINARY = ("--task", "binary", "--preds", "score", "--target", "label", "--metrics", "accuracy")
@@ -21,29 +27,32 @@ MISSING = {
 
 @pytest.mark.parametrize("name", ["csv", "parquet", "jsonl", "arrow"])
 def test_missing_labels_are_left_out_of_every_format(name, tmp_path, capsys):
-    path, folder = write(tmp_path / f"a.{name}", MISSING), tmp_path / "out"
+    path = write(tmp_path / f"a.{name}", MISSING)
     for task, preds, target, metric, missing, expected, rows in (
-        ("multiclass", "pred", "label", "accuracy", "N/A", 1, 2),
-        ("text", "pred", "label", "exact_match", "N/A,-", 1, 2),
-        ("text", "pred", "label", "exact_match", "-", 2 / 3, 3),
-        ("binary", "score", "y", "accuracy", "N/A", 0.75, 4),
-        ("binary", "score", "y", "accuracy", "0.1", 1, 3),
+        ("multiclass", "pred", "label", "accuracy", "N/A", "1.00", 2),
+        ("text", "pred", "label", "exact_match", "N/A,-", "1.00", 2),
+        ("text", "pred", "label", "exact_match", "-", "0.67", 3),
+        ("binary", "score", "y", "accuracy", "N/A", "0.75", 4),
+        ("binary", "score", "y", "accuracy", "0.1", "1.00", 3),
     ):
         arguments = ("--task", task, "--preds", preds, "--target", target, "--metrics", metric)
-        found = evaluated(folder, path, *arguments, "--missing-values", missing)
-        assert values(found)[metric] == pytest.approx(expected)
-        assert found["source"]["rows"] == rows
-        assert sum(each["rows"] for each in found["excluded"]) == 5 - rows
-        assert found["config"]["missing_values"] == missing.split(",")
-    printed = capsys.readouterr().out
-    assert "2 rows: no value in column 'label' (left out)" in printed
-    # Two results are not merged if other values were missing in one.
-    other = tmp_path / "other"
-    assert command("evaluate", path, *arguments, "--output", other) == 0
-    capsys.readouterr()
-    assert "--missing-values is" in refusal(
-        capsys, "merge", folder, other, "--output", tmp_path / "all"
+        assert command("evaluate", path, *arguments, "--missing-values", missing) == 0
+        printed = capsys.readouterr().out
+        assert f" {rows} rows" in printed
+        (row,) = [line for line in printed.splitlines() if line.startswith(f" {metric} ")]
+        assert row.split()[1] == expected
+        left_out = re.findall(r"(\d+) rows?: no value in column", printed)
+        assert sum(map(int, left_out)) == 5 - rows
+
+
+def test_results_of_other_missing_values_are_not_merged():
+    config = Configuration("text", missing_values=("N/A", ""))
+    assert Configuration.of_json(config.as_json()) == config
+    a, b = (
+        Outcome(Collection({"a": Mean()}), config=each, columns={}, title="")
+        for each in (config, Configuration("text"))
     )
+    assert a.difference(b) == '--missing-values is ["N/A", ""] in one and [] in the other'
 
 
 def test_types_are_found_in_all_of_a_file(tmp_path, monkeypatch, capsys):
@@ -53,17 +62,17 @@ def test_types_are_found_in_all_of_a_file(tmp_path, monkeypatch, capsys):
     rows += [{"score": 0.75, "label": 1, "w": 2.5, "c": 0.5}, {"score": 1, "label": 0, "w": 1}]
     rows += [{"score": 1, "label": 1, "w": 1, "c": 3, "error": "timeout"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    folder = tmp_path / "out"
     assert command("evaluate", path, *BINARY, "--weights", "w") == 0
     assert " 0.78" in capsys.readouterr().out
-    found = evaluated(folder, path, *BINARY, "--cluster-by", "c")
-    assert values(found) == {"accuracy": pytest.approx(52 / 52)}
-    assert found["source"]["rows"] == 52
     # The cluster 3 is one, though half of its rows are in a batch with fractions.
-    table = {name: [row.get(name) for row in rows] for name in ("score", "label", "c")}
+    table: dict[str, Any] = {name: [x.get(name) for x in rows] for name in ("score", "label", "c")}
     table["c"] = pa.array(table["c"], pa.float64())
-    same = evaluated(folder, write(tmp_path / "a.parquet", table), *BINARY, "--cluster-by", "c")
-    assert same["metrics"] == found["metrics"]
+    printed = []
+    for each in (path, write(tmp_path / "a.parquet", table)):
+        assert command("evaluate", each, *BINARY, "--cluster-by", "c", "--title", "t") == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert " 52 rows" in printed[0]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +103,7 @@ def test_a_csv_of_a_spreadsheet(text, options, said, tmp_path, capsys):
             continue
         for argv in (("evaluate", path), ("compare", path, path)):
             assert command(*argv, *BINARY, *options, *given) == 0
-            assert " 1.00 " in capsys.readouterr().out
+            assert re.search(r"accuracy +1\.0", capsys.readouterr().out)
     if said is None:
         assert "give --encoding utf-16" in refusal(capsys, "evaluate", path, *BINARY, *options)
 
