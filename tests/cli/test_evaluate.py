@@ -11,7 +11,7 @@ from sklearn import metrics as sk
 
 from datarax.evaluation.outcome_summary import wrong_labels
 from datarax.evaluation.table_batches import NOT_A_CLASS
-from datarax.metric.unusable import unusable
+from datarax.metric.base import left_out
 from datarax.metrics import MRR, NDCG, Accuracy, MeanAveragePrecision
 from tests.cli.evaluations import (
     ROWS,
@@ -368,10 +368,10 @@ def test_labels_from_1_and_fractions_are_explained(rng, tmp_path):
     columns = {f"p{i}": scores[:, i] for i in range(3)} | {"y": rng.integers(1, 4, ROWS)}
     path = write(tmp_path / "a.parquet", columns)
     given = ("--task", "multiclass", "--preds", "p*", "--target", "y", "--metrics", "f1")
-    (left_out,) = evaluated(tmp_path / "out", path, *given)["excluded"]
+    (excluded,) = evaluated(tmp_path / "out", path, *given)["excluded"]
     effect = "the result is NaN: column 'y' holds 3; expected 0 to 2 as labels"
-    assert left_out["effect"] == f"{effect}. If labels are from 1 to 3, subtract 1 from them"
-    fractions = unusable(Accuracy(num_classes=3).update(scores, [NOT_A_CLASS] * ROWS))
+    assert excluded["effect"] == f"{effect}. If labels are from 1 to 3, subtract 1 from them"
+    fractions = left_out(Accuracy(num_classes=3).update(scores, [NOT_A_CLASS] * ROWS))
     assert "holds fractions, numbers below 0" in wrong_labels(fractions, "column 'y'")
 
 
