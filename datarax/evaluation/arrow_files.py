@@ -233,8 +233,9 @@ def as_schema(types: Types) -> "pyarrow.Schema":
 def null_rows(column: Column) -> np.ndarray | None:
     """Marks the rows that have no value, or a list with none; None if all have values."""
     if isinstance(column, np.ndarray):
-        absent = np.isnat(column) if column.dtype.kind == "M" else None
-        return None if absent is None else absent.reshape(len(column), -1).any(1)
+        if column.dtype.kind != "M":
+            return None
+        return np.logical_or.reduce(np.isnat(column).reshape(len(column), -1), axis=1)
     absent = None
     if column.null_count:
         absent = _array(column.is_null())
