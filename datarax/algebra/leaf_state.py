@@ -22,8 +22,8 @@ class LeafState(State):
     A subclass declares its configuration like any `State`, and its arrays with `state()`. It must
     define five methods: `empty`, `combine`, `canonical`, `to_mesh` and `from_mesh`. A class that
     lacks one raises a `TypeError` when it is defined. If an update adds terms of single rows to it,
-    it defines `by_row`, too. What else it can do is a further base, with methods of its own:
-    `NeedsMaxima` or `CountsUpdates`.
+    it defines `by_row`, too. If it must know something of all devices before it can travel, it is
+    a `NeedsMaxima`.
 
     Example:
         >>> from datarax.statistics import LeafState
