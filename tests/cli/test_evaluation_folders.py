@@ -223,7 +223,6 @@ def test_labels_out_of_range_are_counted(tmp_path, capsys):
         ({"--workers": "2"}, "argument --workers: needs --engine"),
         ({"--resume": None}, "argument --resume: needs --output"),
         ({"--output": "a.parquet"}, "'a.parquet': File exists"),
-        ({"--task": "text"}, "the column 'score' holds numbers; the task text takes strings"),
         ({"--task": "regression", "--preds": "country"}, "the column 'country' has the value"),
         ({"--task": "ranking"}, "the task ranking needs --query"),
         ({"--task": "detection"}, "--preds names 1 columns; the task detection takes 3: boxes,"),
