@@ -440,8 +440,11 @@ def with_empty_rows(arrays: PyTree, count: int) -> PyTree:
 
 def is_numbers(x: object) -> bool:
     """True if `x` is a list of numbers or of such lists, which becomes an array."""
-    return isinstance(x, list | tuple) and all(
-        is_numbers(item) or isinstance(item, bool | int | float | np.generic) for item in x
+    # A named tuple is a tree, of which the update reads the fields.
+    return (
+        isinstance(x, list | tuple)
+        and not hasattr(x, "_fields")
+        and all(is_numbers(item) or isinstance(item, bool | int | float | np.generic) for item in x)
     )
 
 

@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
@@ -37,7 +37,7 @@ from datarax.metric.arguments import (
     refuse_unknown_arguments,
     routes_of,
 )
-from datarax.metric.declared import Declared, Shareable
+from datarax.metric.declared import Declared
 from datarax.metric.other_names import argument_suggestion
 from datarax.metric.reading import Bounds, Reading
 from datarax.metric.rows import adds_by_row, unusable_rows, updated_at
@@ -111,8 +111,6 @@ class Metric(State, door=updating):
 
     unrestored_fields = ("outputs",)
     hidden_names = frozenset({"outputs"})
-    declared: ClassVar[Declared] = Declared()
-    """The methods that the class defines, as they are written."""
     flat: ClassVar[bool] = True
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
     """The arguments of `update`, besides `weights`, that may be one value for all examples."""
@@ -124,10 +122,6 @@ class Metric(State, door=updating):
     formula gets them from `given_number`."""
 
     def __init_subclass__(cls, **kwargs: bool) -> None:
-        cls.declared = Declared.by(cls, Metric)
-        own: PyTree = cls.update
-        if isinstance(own, Shareable):  # of its own, or of a class that is no metric
-            cls.update = own.update
         super().__init_subclass__(door=updating, **kwargs)
         hidden = (each.hidden_names for each in cls.__mro__ if issubclass(each, State))
         cls.hidden_names = (frozenset(type.__dir__(Metric)) - _FOR_USERS).union(*hidden)
@@ -358,6 +352,11 @@ class Metric(State, door=updating):
             )
         return super().weighted_by(factor)
 
+    @property
+    def declared(self) -> Declared:
+        """The methods that the class defines."""
+        return _declared(type(self).update, type(self).compute)
+
     def read_from(self) -> "Metric":
         """The metric whose state it reads: itself, or that of a wrapper which changes no update."""
         return self
@@ -427,4 +426,13 @@ def _read_under_policy(formula: Formula) -> Formula:
             return formula(self)
         return Metric.compute(self)
 
+    vars(compute)["formula"] = formula
     return compute
+
+
+@lru_cache(maxsize=4096)
+def _declared(update: Formula, compute: Formula) -> Declared:
+    """What a class declares: asked for each time, as a decorator of a class may set a method."""
+    is_base = update is Metric.update
+    marked = is_base or getattr(update, "shareable", False)
+    return Declared(None if is_base else update, marked, getattr(compute, "formula", None))

@@ -1,5 +1,6 @@
 """`Metric`: one's own in a few lines, the lifecycle, and what becomes of invalid values."""
 
+import functools
 import json
 import pydoc
 from pathlib import Path
@@ -516,3 +517,55 @@ def test_a_marked_update_of_a_class_that_is_no_metric():
     assert not shares_statistic(Calls())
     assert Inherits().update(values).compute() == 1.5
     assert jax.jit(Calls().update)(values).compute() == 3.0
+
+
+def test_an_update_that_is_set_after_the_class_is_made():
+    def in_percent(cls):
+        own = cls.update
+        cls.update = lambda self, values, *, weights=None: own(self, 100 * values, weights=weights)
+        return cls
+
+    def logged(update):
+        @functools.wraps(update)
+        def run(self, *args, **kwargs):
+            return update(self, *args, **kwargs)
+
+        return run
+
+    @in_percent
+    class Percent(Mean):
+        pass
+
+    class Logged(Metric):
+        statistic = WeightedTotal()
+
+        @logged
+        @shareable
+        def update(self, values, *, weights=None):
+            return self.replace(statistic=self.statistic.update(values, weights=weights))
+
+        def compute(self):
+            return self.statistic.mean
+
+    metrics = Collection({"mean": Mean(), "percent": Percent(), "logged": Logged()})
+    results = metrics.update(values=np.arange(8, dtype=np.float32)).results()
+    assert results == {"mean": 3.5, "percent": 350.0, "logged": 3.5}
+
+
+def test_a_named_tuple_of_numbers_is_no_list():
+    class Batch(NamedTuple):
+        loss: float
+        rows: int
+
+    class Loss(Metric):
+        total = WeightedTotal()
+
+        def update(self, batch):
+            return self.replace(total=self.total.update(batch.loss))
+
+        def compute(self):
+            return self.total.mean
+
+    batch = Batch(2.0, 3)
+    assert Loss().update(batch).compute() == 2.0
+    assert jax.jit(lambda metric: metric.update(batch))(Loss()).compute() == 2.0
