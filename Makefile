@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 NEW := .venv-newest
 PEERS := .venv-peers
+ENGINES := .venv-engines
 # The demo needs little; it uses the environment of the tests if that is there.
 DEMO := $(if $(wildcard $(VENV)/.ready),$(VENV),.venv-demo)
 WHEEL := .venv-wheel
@@ -26,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-everywhere test-long test-quick test-optimized test-oldest test-newest test-newest-quick \
-  test-wheel check \
+  test-wheel engines test-engines check \
   format docs browser \
   bench bench-host bench-peers bench-trainers bench-gpu bench-tpu operations mutants known-faults clean
 
@@ -72,6 +73,14 @@ test-wheel: $(VENV)/.ready ## Run the tests on the installed wheel; TESTS="tests
 	rm -r $(WHEEL)/outside/datarax
 	cd $(WHEEL)/outside && ../bin/python -m pytest -n $(JOBS) --dist loadscope \
 	  --ignore tests/test_distribution.py $(TESTS)
+
+# Spark needs Java. `make test` collects these tests only where all of their packages are.
+engines: $(ENGINES)/.ready ## Install Spark, Beam, Ray, Dask and what files come from; Java with apt
+	@command -v java >/dev/null || { apt-get -qq update && \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends openjdk-17-jre-headless; }
+
+test-engines: engines ## Run the tests of the engines
+	$(ENGINES)/bin/python -m pytest -n $(JOBS) --dist loadscope tests/engines
 
 .SECONDEXPANSION:
 test-newest-quick: $$(if $$(NEWEST),$(NEW)/.ready) ## A quick part of it; left out where there is none
@@ -127,7 +136,7 @@ known-faults: $(VENV)/.ready ## Put known faults in, and name the test that find
 	$(BIN)/python -m tests.known_faults
 
 clean: ## Remove what was built, the virtual environments included
-	rm -rf $(VENV) .venv-demo $(OLDEST) $(NEW) $(PEERS) $(WHEEL) .libtpu site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-demo $(OLDEST) $(NEW) $(PEERS) $(ENGINES) $(WHEEL) .libtpu site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
 	find datarax tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -147,6 +156,9 @@ $(NEW)/.ready: pyproject.toml constraints-newest.txt
 
 $(PEERS)/.ready: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
 	$(call install,$(PEERS),demo,constraints.txt -r benchmarks/peers/requirements.txt)
+
+$(ENGINES)/.ready: pyproject.toml constraints-engines.txt
+	$(call install,$(ENGINES),engines,constraints-engines.txt)
 
 # $(call install,FOLDER,EXTRA,CONSTRAINTS): a virtual environment with datarax as an editable package
 define install

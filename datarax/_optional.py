@@ -7,6 +7,7 @@ from typing import Any
 from datarax._errors import MissingExtraError
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "beam": ("apache-beam", "pyarrow"),
     "checkpoint": ("orbax-checkpoint",),
     "console": ("rich",),
     "dask": ("distributed",),
@@ -16,6 +17,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "parquet": ("pyarrow",),
     "plot": ("matplotlib",),
     "ray": ("ray",),
+    "spark": ("pandas", "pyarrow", "pyspark"),
     "tensorboard": ("pillow", "tensorboardX"),
     "text": ("rapidfuzz", "sacrebleu"),
     "wandb": ("wandb",),

@@ -31,6 +31,7 @@ TOP = {
     "README.md",
     "SECURITY.md",
     "benchmarks",
+    "constraints-engines.txt",
     "constraints-newest.txt",
     "constraints-oldest.txt",
     "constraints.txt",
