@@ -65,9 +65,6 @@ def batches(
             the part was planned; names it.
     """
     held: list[Outputs] = []
-    # The columns of optional outputs do not leave rows out: a missing value is one of their slices.
-    needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
-    clusters = {name for feed in feeds if feed.output == CLUSTER for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
     with (
@@ -81,30 +78,21 @@ def batches(
                     name: without_values(column, part.text.missing_values)
                     for name, column in table.items()
                 }
-            size = len(next(iter(table.values())))
             # By the place in the file, before rows are left out: the same for any batch size.
-            places = place + np.arange(size)
-            place += size
-            within = {name: table[name] for name in table if name in needed}
-            keep = _complete(within, clusters, excluded)
-            if keep is not None:
-                table = {
-                    name: x[keep] if isinstance(x, np.ndarray) else x.filter(keep)
-                    for name, x in table.items()
-                }
-                places = places[keep]
-                size = len(places)
-            if not size:
-                continue
+            first = place
+            place += len(next(iter(table.values())))
             try:
-                outputs = _outputs(feeds, table)
+                outputs, places = complete_rows(feeds, table, excluded)
             except MetricInputError as error:
                 row = (
                     ""
                     if error.row is None
-                    else f"{row_name(int(places[error.row]), part.start, part.first)}: "
+                    else f"{row_name(first + error.row, part.start, part.first)}: "
                 )
                 raise MetricInputError(f"{part.path}: {row}{error}") from None
+            places, size = first + places, len(places)
+            if not size:
+                continue
             if index:
                 outputs[index] = (part.key + places).astype(np.uint32)
             held.append(outputs | {_PLACE: places})
@@ -123,6 +111,38 @@ def batches(
 def _batch(outputs: Outputs, rows: int, excluded: dict[str, int]) -> TableBatch:
     places = outputs.pop(_PLACE, None)
     return TableBatch(outputs, rows, excluded, places)
+
+
+def complete_rows(
+    feeds: tuple[Feed, ...], table: Mapping[str, Column], excluded: dict[str, int]
+) -> tuple[Outputs, np.ndarray]:
+    """The outputs of the rows that have a value in all columns that need one, and their places.
+
+    The others are counted in `excluded`, by the first of these columns.
+
+    Raises:
+        MetricInputError: values do not fit; its `row` is the place of the row in the table.
+    """
+    # The columns of optional outputs do not leave rows out: a missing value is one of their slices.
+    needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
+    clusters = {name for feed in feeds if feed.output == CLUSTER for name in feed.columns}
+    places = np.arange(len(next(iter(table.values()))))
+    within = {name: table[name] for name in table if name in needed}
+    keep = _complete(within, clusters, excluded)
+    if keep is not None:
+        table = {
+            name: x[keep] if isinstance(x, np.ndarray) else x.filter(keep)
+            for name, x in table.items()
+        }
+        places = places[keep]
+    if not len(places):
+        return {}, places
+    try:
+        return _outputs(feeds, table), places
+    except MetricInputError as error:
+        if error.row is not None:
+            error.row = int(places[error.row])
+        raise
 
 
 def whole_queries(

@@ -1,6 +1,5 @@
 """Saving and restoring metrics with Orbax: the arrays of the state, and the configuration."""
 
-import hashlib
 import json
 import math
 import os
@@ -29,6 +28,7 @@ from datarax._typing import PyTree
 from datarax.algebra.saving import Saveable
 from datarax.distributed.barrier import barrier_of
 from datarax.distributed.placement import is_same_everywhere
+from datarax.io.flat_state import check_size, digest_of, filled, flattened
 from datarax.metric.base import Metric
 
 FORMAT = 5
@@ -191,8 +191,8 @@ def _read(ocp: ModuleType, found: Path, like: Metric, *, partial: bool) -> tuple
             sizes = {name: math.prod(array.shape) for name, array in stored.items()}
         # Files from elsewhere may describe an array that no memory holds. So what is described is
         # compared with what is stored, and with `like`, before it is read.
-        empty, size = _filled(_checked(info)[0], None)
-        _check_size(size, sizes.get("state"))
+        empty, size = filled(_checked(info)[0], None)
+        check_size(size, sizes.get("state"))
         if size > _bytes_of(like):
             like.load_state_dict(empty, partial=partial)
         with _reading():
@@ -234,23 +234,8 @@ def pack(
 
 def _packed(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
     """What `pack` returns; on several processes, all call it."""
-    parts: list[bytes] = []
-
-    def described(node: object) -> object:
-        if isinstance(node, dict):
-            return {key: described(item) for key, item in node.items()}
-        if not isinstance(node, np.ndarray):
-            return node
-        start = sum(map(len, parts))
-        parts.append(node.tobytes())
-        # No attribute and no metric has the name "", so this key marks an array.
-        return {"": [node.dtype.name, list(node.shape), start]}
-
-    tree = described(metric.state_dict())
-    # The state is one array, so no part of it can be missing. It has at least one byte, so that no
-    # storage has to keep an empty array.
-    state = np.frombuffer(b"".join(parts) or b"\0", np.uint8)
-    digest = _digest(tree, state)
+    tree, state = flattened(metric)
+    digest = digest_of(tree, state)
     if not is_same_everywhere([digest.encode()], jax.devices()):
         raise NotAddressableError(
             f"the processes hold different states of {type(metric).__name__}, and a checkpoint "
@@ -285,13 +270,13 @@ def unpack(arrays: PyTree, info: object, like: M, *, partial: bool = False) -> M
     if not isinstance(arrays, Mapping) or "state" not in arrays:
         raise CheckpointError("the checkpoint is incomplete: the array 'state' is missing")
     state = np.asarray(arrays["state"])
-    filled, size = _filled(tree, state.tobytes())
-    _check_size(size, state.size)
-    if _digest(tree, state) != digest:
+    saved, size = filled(tree, state.tobytes())
+    check_size(size, state.size)
+    if digest_of(tree, state) != digest:
         raise CheckpointError(
             "the checkpoint is damaged: the checksum of its state and description is wrong"
         )
-    return like.load_state_dict(filled, partial=partial)
+    return like.load_state_dict(saved, partial=partial)
 
 
 def _checked(info: object) -> tuple[object, object]:
@@ -311,55 +296,6 @@ def _checked(info: object) -> tuple[object, object]:
     return info["metric"], info["sha256"]
 
 
-def _filled(tree: object, data: bytes | None) -> tuple[PyTree, int]:
-    """The description of a metric with its arrays, and how many bytes `pack` wrote for them.
-
-    The arrays must lie one after the other, as `pack` writes them. Without `data` each array is one
-    zero that is broadcast, which takes no memory.
-    """
-    spans: list[tuple[int, int]] = []
-
-    def array(dtype: str, shape: list[int], start: int) -> np.ndarray:
-        # A plain name: `np.dtype` would also take structures.
-        if not re.fullmatch("[a-z][a-z0-9_]*", dtype):
-            raise ValueError(dtype)
-        # Not `isinstance`: true is an `int`, too.
-        if any(type(each) is not int or each < 0 for each in (*shape, start)):
-            raise ValueError(shape)
-        kind, count = np.dtype(dtype), math.prod(shape)
-        spans.append((start, start + kind.itemsize * count))
-        if data is None:
-            return np.broadcast_to(np.zeros((), kind), shape)
-        return np.frombuffer(data, kind, count, start).reshape(shape)
-
-    def filled(node: object) -> object:
-        if not isinstance(node, dict):
-            return node
-        if not isinstance(node.get(""), list):
-            return {key: filled(item) for key, item in node.items()}
-        try:
-            return array(*node[""])
-        except (TypeError, ValueError, OverflowError) as error:
-            raise CheckpointError(
-                f"the checkpoint is damaged: expected the dtype, shape and offset of an array, "
-                f"got {str(node[''])[:100]}"
-            ) from error
-
-    try:
-        whole = filled(tree)
-    except RecursionError:
-        raise CheckpointError("the checkpoint is damaged: its description has no end") from None
-    stop = 0
-    for start, end in sorted(spans):
-        if start != stop:
-            raise CheckpointError(
-                f"the checkpoint is damaged: an array starts at byte {start}, and the one before "
-                f"it ends at byte {stop}"
-            )
-        stop = end
-    return whole, max(stop, 1)
-
-
 def _bytes_of(part: PyTree) -> int:
     """An upper bound of the bytes that `pack` writes for a metric: it counts copies, too."""
     if isinstance(part, Saveable):
@@ -369,14 +305,6 @@ def _bytes_of(part: PyTree) -> int:
     if isinstance(part, tuple | list):
         return sum(map(_bytes_of, part))
     return math.prod(part.shape) * part.dtype.itemsize  # of shapes, too
-
-
-def _check_size(described: int, stored: int | None) -> None:
-    if described != stored:
-        raise CheckpointError(
-            f"the checkpoint is damaged: its arrays have {described} bytes by its description, "
-            f"and {stored} bytes are stored"
-        )
 
 
 def _require_metric(metric: object) -> None:
@@ -581,13 +509,6 @@ def _failing(message: str, *errors: type[Exception]) -> Iterator[None]:
 def _reading() -> AbstractContextManager[None]:
     # Orbax and its storage raise many types for damaged files.
     return _failing("the checkpoint is incomplete or damaged", Exception)
-
-
-def _digest(tree: object, state: np.ndarray) -> str:
-    with _failing("the description is not of JSON", TypeError, ValueError):
-        # A storage may give the keys in another order.
-        text = json.dumps(tree, sort_keys=True)
-    return hashlib.sha256(text.encode() + state.tobytes()).hexdigest()
 
 
 def _brief(error: Exception) -> str:
