@@ -65,7 +65,8 @@ def _of_texts(out: Outputs) -> tuple[Any, Any, Any, Any]:
 
 def _of_queries(out: Outputs) -> tuple[Any, Any, Any, Any]:
     query, weights = out["query"], out.get("weights")
-    queries, score = NDCG(k=_K).scored(out["preds"], out["target"], None, query, weights)
+    given = out["preds"], out["target"], None, out.get("retrieved"), query, weights
+    queries, score = NDCG(k=_K).scored(*given)
     # Scores are in the order of the ranking, in which each query has a run of rows.
     order = np.asarray(queries.ranking.order[0])
     place = query[order]

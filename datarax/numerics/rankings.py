@@ -19,9 +19,10 @@ _LOG_ZERO = -1e5
 class Ranking(NamedTuple):
     """The documents of queries along the last axis, by query, then by score, the highest first.
 
-    The documents of a query are a run of places; those that do not count are last. Equal scores are
-    ties. Their order is random, and each metric is the expected value over all orders. F. McSherry
-    and M. Najork (2008), https://doi.org/10.1007/978-3-540-78646-7_38.
+    The documents of a query are a run of places: those that have a rank, then those that were not
+    retrieved, then those that do not count. Equal scores are ties. Their order is random, and each
+    metric is the expected value over all orders. F. McSherry and M. Najork (2008),
+    https://doi.org/10.1007/978-3-540-78646-7_38.
     """
 
     order: jax.Array
@@ -36,6 +37,9 @@ class Ranking(NamedTuple):
     """The mask of the places that end a run of ties."""
     counts: jax.Array
     """The mask of the documents that count."""
+    ranked: jax.Array
+    """The mask of those that were retrieved, so that they have a rank. The others that count are
+    tied below all of these."""
     relevance: jax.Array
     """The relevance of each document, 0 where it does not count; floats."""
     rank: jax.Array
@@ -58,9 +62,15 @@ class Ranking(NamedTuple):
         """The number of documents of the query that are not relevant, at all its places."""
         return self.documents - self.relevant
 
-    def sum(self, terms: DoubleFloat) -> DoubleFloat:
-        """The sum of the terms of the documents that count: at the first place of each query."""
-        return run_sums(_zero_unless(self.counts, terms), self.first, self.last)
+    def sum(self, terms: DoubleFloat, among: jax.Array | None = None) -> DoubleFloat:
+        """The sum of the terms of the documents of a rank: at the first place of each query.
+
+        Args:
+            terms: by place.
+            among: the mask of the places that are summed; by default `ranked`.
+        """
+        among = self.ranked if among is None else among
+        return run_sums(_zero_unless(among, terms), self.first, self.last)
 
     def up_to(self, k: int | jax.Array | None, terms: DoubleFloat) -> DoubleFloat:
         """Terms where the rank is at most `k`, elsewhere 0; all terms if `k` is None."""
@@ -84,13 +94,17 @@ class Ranking(NamedTuple):
         return self.sum(self.tied_mean(gain) * discounts)
 
     def best_first(self) -> "Ranking":
-        """The same documents by relevance, each with ties of its own."""
+        """All documents that count by relevance, each with a rank and ties of its own."""
         run = xp.cumsum(self.first, self.first.ndim - 1, dtype=xp.int32)
         _, least = lax.sort((run, -self.relevance), num_keys=2)
         # Documents of equal relevance have equal gains: their order does not matter.
         alone = xp.ones_like(self.first)
         return self._replace(
-            relevance=-least, first_tied=alone, last_tied=alone, tied=xp.ones_like(self.tied)
+            relevance=-least,
+            ranked=self.rank <= self.documents,
+            first_tied=alone,
+            last_tied=alone,
+            tied=xp.ones_like(self.tied),
         )
 
     @property
@@ -138,6 +152,10 @@ def descending(scores: jax.Array) -> jax.Array:
     return ~scores if is_integer(scores) else -scores
 
 
+NOT_RETRIEVED = 1
+"""The group of documents that count, but have no rank; `ranking` takes them with equal keys."""
+
+
 def ranking(
     query: jax.Array | None, group: jax.Array, key: jax.Array, relevance: jax.Array
 ) -> Ranking:
@@ -145,7 +163,8 @@ def ranking(
 
     Args:
         query: the query of each document, integers; None if there is one along each last axis.
-        group: comes before the key: int8, at most 0 for documents that count, above 0 for others.
+        group: comes before the key: int8, at most 0 for documents of a rank, `NOT_RETRIEVED`, or
+            above it for documents that do not count.
         key: from `descending`.
         relevance: floats; a document is relevant if it is positive.
     """
@@ -164,7 +183,7 @@ def ranking(
     last = _before(first, ends)
     first_tied = first | differs(keys[-1]) | differs(keys[-2] > 0)
     last_tied = _before(first_tied, ends)
-    counts = keys[-2] <= 0
+    counts, ranked = keys[-2] <= NOT_RETRIEVED, keys[-2] <= 0
     relevance = replaced(counts, relevance, 0)
     # Documents and relevant documents, in ties and in queries.
     each = xp.stack([counts, relevance > 0])
@@ -179,6 +198,7 @@ def ranking(
         first_tied=first_tied,
         last_tied=last_tied,
         counts=counts,
+        ranked=ranked,
         relevance=relevance,
         rank=place - start + 1,
         above=above - earlier,

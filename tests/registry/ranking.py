@@ -1,5 +1,7 @@
 """Rankings of documents by query: all queries have as many documents, of which some are not there.
 
+Others are there, but were not retrieved: they have no rank.
+
 Of ties, an oracle takes the mean over all their orders, which it lists.
 """
 
@@ -20,13 +22,14 @@ K = 3
 
 def queries(
     rng: np.random.Generator, size: int, *, levels: int = 4, grades: Any = (0, 0, 1, 3),
-    there: float = 0.9,
+    there: float = 0.9, retrieved: float = 0.8,
 ) -> Arrays:  # fmt: skip
     shape = (size, DOCUMENTS)
     return {
         "preds": (rng.integers(0, levels, shape) - levels // 2).astype(np.float32) / 4,
         "target": rng.choice(np.int32(grades), shape),
         "valid": rng.random(shape) < there,
+        "retrieved": rng.random(shape) < retrieved,
     }
 
 
@@ -35,13 +38,15 @@ def infinite(rng: np.random.Generator, size: int) -> Arrays:
     return drawn | {"preds": rng.choice(np.float32([-np.inf, -0.0, 0.0, np.inf]), (size, 6))}
 
 
-def documents_in_range(preds: np.ndarray, target: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    usable = ~np.isnan(preds) & (target >= 0) & np.isfinite(target)
+def documents_in_range(
+    preds: np.ndarray, target: np.ndarray, valid: np.ndarray, retrieved: np.ndarray
+) -> np.ndarray:
+    usable = ~(np.isnan(preds) & (retrieved > 0)) & (target >= 0) & np.isfinite(target)
     return np.all(usable | ~valid.astype(bool), axis=1)
 
 
 class Documents(Inputs):
-    """Inputs of which the documents that are spoilt are there."""
+    """Inputs of which the documents that are spoilt are there, and retrieved."""
 
     def spoilt(self, rng: np.random.Generator, arrays: Arrays, rows: np.ndarray) -> Arrays:
         spoilt = {name: x.copy() for name, x in arrays.items()}
@@ -50,7 +55,7 @@ class Documents(Inputs):
             entry = rows, rng.integers(0, DOCUMENTS, len(rows))
             x = spoilt[name]
             x[(*entry, *(0 for _ in x.shape[2:]))] = rng.choice(values, len(rows))
-            spoilt["valid"][entry] = True
+            spoilt["valid"][entry] = spoilt["retrieved"][entry] = True
         return spoilt
 
 
@@ -66,6 +71,8 @@ QUERIES = Documents(
         "all relevant": partial(queries, grades=(1, 2)),
         "few documents": partial(queries, there=0.2),
         "no documents": partial(queries, there=0.0),
+        "all retrieved": partial(queries, retrieved=1.0),
+        "nothing retrieved": partial(queries, retrieved=0.0),
         "infinite scores": infinite,
     },
 )
@@ -87,10 +94,20 @@ def orders(groups: tuple[tuple[int, int], ...]) -> np.ndarray:
     return np.array([list(itertools.chain(*order)) for order in each], bool)
 
 
-def expected(score: Callable[[np.ndarray], Any], preds: np.ndarray, target: np.ndarray) -> float:
-    """The mean of a score of 0 and 1 by rank, over the orders of ties."""
-    groups = tuple((len(x), int(x.sum())) for x in ties(preds, target > 0))
-    return float(np.mean([score(order) for order in orders(groups)]))
+def expected(
+    score: Callable[[np.ndarray, int, int], Any],
+    preds: np.ndarray,
+    target: np.ndarray,
+    found: np.ndarray,
+) -> float:
+    """The mean of a score of 0 and 1 by rank, over the orders of ties of what was retrieved.
+
+    The score also takes how many documents of the query are relevant, and how many irrelevant.
+    """
+    groups = tuple((len(x), int(x.sum())) for x in ties(preds[found], target[found] > 0))
+    relevant = int((target > 0).sum())
+    counts = relevant, len(target) - relevant
+    return float(np.mean([score(order, *counts) for order in orders(groups)]))
 
 
 def precisions(order: np.ndarray) -> np.ndarray:
@@ -98,32 +115,44 @@ def precisions(order: np.ndarray) -> np.ndarray:
 
 
 # Scores of orders: rows of 0 and 1.
-SCORES: dict[str, Callable[[np.ndarray], Any]] = {
-    "precision": lambda order: order[:K].sum() / K,
-    "recall": lambda order: order[:K].sum() / order.sum(),
-    "hit": lambda order: order[:K].any(),
-    "fall_out": lambda order: (~order[:K]).sum() / (~order).sum(),
-    "r_precision": lambda order: order[: order.sum()].sum() / order.sum(),
-    "reciprocal_rank": lambda order: 1 / (1 + np.argmax(order)),
-    "reciprocal_rank_k": lambda order: order[:K].any() / (1 + np.argmax(order)),
-    "average_precision": lambda order: precisions(order)[order].sum() / order.sum(),
-    "average_precision_k": lambda order: precisions(order)[:K][order[:K]].sum() / order.sum(),
+SCORES: dict[str, Callable[[np.ndarray, int, int], Any]] = {
+    "precision": lambda order, r, i: order[:K].sum() / K,
+    "recall": lambda order, r, i: order[:K].sum() / r,
+    "hit": lambda order, r, i: order[:K].any(),
+    "fall_out": lambda order, r, i: (~order[:K]).sum() / i,
+    "r_precision": lambda order, r, i: order[:r].sum() / r,
+    "reciprocal_rank": lambda order, r, i: order.any() and 1 / (1 + np.argmax(order)),
+    "average_precision": lambda order, r, i: precisions(order)[order].sum() / r,
 }
 
 
 def gain_of(
-    preds: np.ndarray, target: np.ndarray, *, k: int | None = None, exponential: bool = False
+    preds: np.ndarray,
+    target: np.ndarray,
+    found: np.ndarray,
+    *,
+    k: int | None = None,
+    exponential: bool = False,
 ) -> float:
-    gains = 2**target - 1 if exponential else target
-    by_rank = np.concatenate([np.full(len(x), x.mean()) for x in ties(preds, gains)] or [[]])
-    return float((by_rank / np.log2(np.arange(2, len(preds) + 2)))[:k].sum())
+    gains = (2**target - 1 if exponential else target)[found]
+    by_rank = np.concatenate([np.full(len(x), x.mean()) for x in ties(preds[found], gains)] or [[]])
+    return float((by_rank / np.log2(np.arange(2, len(by_rank) + 2)))[:k].sum())
 
 
-def normalized_gain_of(preds: np.ndarray, target: np.ndarray, **how: Any) -> float:
-    return gain_of(preds, target, **how) / gain_of(target, target, **how)
+def normalized_gain_of(
+    preds: np.ndarray, target: np.ndarray, found: np.ndarray, **how: Any
+) -> float:
+    best = gain_of(target, target, np.ones_like(found), **how)
+    return gain_of(preds, target, found, **how) / best
 
 
-def coverage_of(preds: np.ndarray, target: np.ndarray) -> float:
+def below_all(preds: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Ranks of scores, where what was not retrieved is tied below all others."""
+    return np.where(found, 1 + np.searchsorted(np.unique(preds), preds), 0)
+
+
+def coverage_of(preds: np.ndarray, target: np.ndarray, found: np.ndarray) -> float:
+    preds = below_all(preds, found)
     return float((preds >= preds[target > 0].min()).sum())
 
 
@@ -133,35 +162,36 @@ def pairs(preds: np.ndarray, target: np.ndarray) -> np.ndarray:
     return (a > b).astype(float) - (a < b)
 
 
-def label_loss_of(preds: np.ndarray, target: np.ndarray) -> float:
-    wrong = pairs(preds, target) <= 0
+def label_loss_of(preds: np.ndarray, target: np.ndarray, found: np.ndarray) -> float:
+    wrong = pairs(below_all(preds, found), target) <= 0
     return float(wrong.mean()) if wrong.size else 0.0
 
 
-def auroc_of(preds: np.ndarray, target: np.ndarray) -> float:
-    return float(((pairs(preds, target) + 1) / 2).mean())
+def auroc_of(preds: np.ndarray, target: np.ndarray, found: np.ndarray) -> float:
+    return float(((pairs(below_all(preds, found), target) + 1) / 2).mean())
 
 
-def label_precision_of(preds: np.ndarray, target: np.ndarray) -> float:
-    as_high = preds >= preds[target > 0][:, None]
-    return float(((as_high & (target > 0)).sum(1) / as_high.sum(1)).mean())
+def label_precision_of(preds: np.ndarray, target: np.ndarray, found: np.ndarray) -> float:
+    as_high = found & (preds >= preds[found & (target > 0)][:, None])
+    return float(((as_high & (target > 0)).sum(1) / as_high.sum(1)).sum() / (target > 0).sum())
 
 
 def mean_over_queries(
-    score: Callable[[np.ndarray, np.ndarray], float],
+    score: Callable[[np.ndarray, np.ndarray, np.ndarray], float],
     undefined: Callable[[np.ndarray], bool] | None,
     instead: float | None,
     w: np.ndarray,
     preds: np.ndarray,
     target: np.ndarray,
     valid: np.ndarray,
+    retrieved: np.ndarray,
 ) -> float:
     scores, weights = [], []
     for i in np.flatnonzero(w > 0):
         there = valid[i] > 0
-        p, t = preds[i, there], target[i, there]
+        p, t, found = preds[i, there], target[i, there], retrieved[i, there] > 0
         if undefined is None or not undefined(t):
-            scores.append(score(p, t))
+            scores.append(score(p, t, found))
         elif instead is None:
             continue
         else:
@@ -186,7 +216,7 @@ def _empty(cls: Any, config: dict[str, Any]) -> str:
 def case(
     id: str,
     cls: Any,
-    score: Callable[[np.ndarray, np.ndarray], float],
+    score: Callable[[np.ndarray, np.ndarray, np.ndarray], float],
     undefined: Callable[[np.ndarray], bool] | None = none_relevant,
     perfect: Literal["best", "no worse"] = "no worse",
     **config: Any,
@@ -206,7 +236,7 @@ def case(
     )
 
 
-def by_order(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
+def by_order(name: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray], float]:
     return partial(expected, SCORES[name])
 
 
@@ -240,26 +270,31 @@ def inputs_of(name: str) -> Inputs:
 
     def draw(rng: np.random.Generator, size: int, **how: Any) -> Arrays:
         drawn = recommendations(rng, size, **how)
-        return {key: drawn[key] for key in ("preds", name, "valid")}
+        return {key: drawn[key] for key in ("preds", name, "valid", "retrieved")}
 
-    def valid(preds: np.ndarray, valid: np.ndarray, **given: np.ndarray) -> np.ndarray:
+    def valid(
+        preds: np.ndarray, valid: np.ndarray, retrieved: np.ndarray, **given: np.ndarray
+    ) -> np.ndarray:
         x = given[name]
         usable = {
             "popularity": (x > 0) & (x <= 1), "items": (x >= 0) & (x < ITEMS),
             "embeddings": np.isfinite(x),
         }[name]  # fmt: skip
         usable = usable.reshape(*preds.shape, -1).all(-1)
-        return documents_in_range(preds, usable - 1.0, valid)
+        there = valid.astype(bool) & retrieved.astype(bool)
+        return documents_in_range(preds, usable - 1.0, there, retrieved)
 
     hard = {kind: partial(draw, **how) for kind, how in HARD.items()}
     return Documents(name, draw, valid, {"preds": (np.nan,), name: SPOIL[name]}, hard)
 
 
-def recommended(w: np.ndarray, preds: np.ndarray, valid: np.ndarray) -> list[np.ndarray]:
+def recommended(
+    w: np.ndarray, preds: np.ndarray, valid: np.ndarray, retrieved: np.ndarray
+) -> list[np.ndarray]:
     """The places of the items that are recommended for each query, of tied ones the first."""
     return [
         np.array([j for j in np.argsort(-p, kind="stable") if v[j]][: K * (weight > 0)], int)
-        for weight, p, v in zip(w, preds, valid, strict=True)
+        for weight, p, v in zip(w, preds, (valid > 0) & (retrieved > 0), strict=True)
     ]
 
 
@@ -269,9 +304,12 @@ def mean_where_defined(values: list[Any], w: np.ndarray) -> float:
     return fsum(x[some] * w[some]) / fsum(w[some]) if w[some].any() else np.nan
 
 
-def novelty_of(w: np.ndarray, *, preds: Any, valid: Any, popularity: Any, **_: Any) -> float:
+def novelty_of(
+    w: np.ndarray, *, preds: Any, valid: Any, retrieved: Any, popularity: Any, **_: Any
+) -> float:
     values = []
-    for weight, p, v, x in zip(w, preds, valid > 0, popularity, strict=True):
+    there = (valid > 0) & (retrieved > 0)
+    for weight, p, v, x in zip(w, preds, there, popularity, strict=True):
         if not weight or not v.any():
             values.append(np.nan)
             continue
@@ -280,9 +318,11 @@ def novelty_of(w: np.ndarray, *, preds: Any, valid: Any, popularity: Any, **_: A
     return mean_where_defined(values, w)
 
 
-def diversity_of(w: np.ndarray, *, preds: Any, valid: Any, embeddings: Any, **_: Any) -> float:
+def diversity_of(
+    w: np.ndarray, *, preds: Any, valid: Any, retrieved: Any, embeddings: Any, **_: Any
+) -> float:
     values = []
-    for places, x in zip(recommended(w, preds, valid), embeddings, strict=True):
+    for places, x in zip(recommended(w, preds, valid, retrieved), embeddings, strict=True):
         x = x[places]
         unit = x / np.linalg.norm(x, axis=-1, keepdims=True)
         apart = [1 - a @ b for a, b in itertools.combinations(unit, 2)]
@@ -290,8 +330,10 @@ def diversity_of(w: np.ndarray, *, preds: Any, valid: Any, embeddings: Any, **_:
     return mean_where_defined(values, w)
 
 
-def coverage_of_catalog(w: np.ndarray, *, preds: Any, valid: Any, items: Any, **_: Any) -> float:
-    each = zip(recommended(w, preds, valid), items, strict=True)
+def coverage_of_catalog(
+    w: np.ndarray, *, preds: Any, valid: Any, retrieved: Any, items: Any, **_: Any
+) -> float:
+    each = zip(recommended(w, preds, valid, retrieved), items, strict=True)
     found = {item for places, x in each for item in x[places]}
     return len(found) / ITEMS if found else np.nan
 

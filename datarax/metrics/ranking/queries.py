@@ -7,14 +7,17 @@ import jax
 
 from datarax._checks import as_float, integers, is_integer, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.rankings import Ranking, descending, in_runs, ranking
+from datarax.numerics.rankings import NOT_RETRIEVED, Ranking, descending, in_runs, ranking
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.cut_groups import CutGroups
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, out_of_range
+
+# The groups of documents that do not count: they come after `NOT_RETRIEVED`.
+_ABSENT, _WEIGHTLESS = NOT_RETRIEVED + 1, NOT_RETRIEVED + 2
 
 
 class Queries(NamedTuple):
@@ -53,6 +56,7 @@ def ranked_queries(
     preds: ArrayLike,
     target: ArrayLike,
     valid: ArrayLike | None,
+    retrieved: ArrayLike | None,
     query: ArrayLike | None,
     weights: Weights,
     *,
@@ -66,6 +70,7 @@ def ranked_queries(
         preds: scores, which may be infinite: (Q, D), or (N,) with `query`.
         target: the relevance of each document, of the same shape.
         valid: the mask of the documents that there are, of the same shape; None for all.
+        retrieved: the mask of the documents that have a rank, of the same shape; None for all.
         query: the query of each document, integers (N,).
         weights: of queries: (Q,), or in the flat form (N,), equal within each query.
         least: the least relevance that can be used.
@@ -74,7 +79,7 @@ def ranked_queries(
 
     Raises:
         MetricInputError: the shapes do not fit together; shows them.
-        MetricTypeError: the queries are not integers, or `valid` is no mask.
+        MetricTypeError: the queries are not integers, or `valid` or `retrieved` is no mask.
     """
     scores, relevance = numeric(preds, "preds", any_range=True), numeric(target, name)
     same_shape(scores, relevance, ("preds", name))
@@ -84,28 +89,60 @@ def ranked_queries(
             f"preds of shape {scores.shape}; expected (Q, D), the documents of each query, or (N,) "
             f"with query=, the query of each document"
         )
-    there = xp.ones(scores.shape, xp.bool_)
-    if valid is not None:
-        there = numeric(valid, "valid")
-        if there.dtype != xp.bool_:
-            raise MetricTypeError(f"valid has dtype {there.dtype}; expected booleans")
-        same_shape(there, scores, ("valid", "preds"))
+    there = xp.ones(scores.shape, xp.bool_) if valid is None else _mask(valid, "valid", scores)
+    found = None if retrieved is None else _mask(retrieved, "retrieved", scores)
     given = None if weights is None else numeric(weights, "weights")
     relevance, given = as_float(relevance), replicated(given)
-    scores, relevance, there, ids = replicated((scores, relevance, there, ids))
+    scores, relevance, there, found, ids = replicated((scores, relevance, there, found, ids))
+    if found is not None:  # what was not retrieved has no score: all of it is tied
+        scores = xp.where(found, scores, xp.zeros((), scores.dtype))
     bad = xp.isfinite(relevance) & ((relevance < least) | (relevance > greatest))
     unusable = not_finite(relevance) | out_of_range(bad, relevance)
     if not is_integer(scores):
         unusable |= is_nan(scores)
     key, unusable = descending(scores), unusable.where(there)
     if ids is not None:
-        return _flat(ids, there, key, relevance, unusable, given)
+        return _flat(ids, there, found, key, relevance, unusable, given)
     w, invalid = rows_weight(jax.tree.map(_greatest, unusable), given)
+    group = _group(xp.zeros(there.shape, xp.int8), there, found)
     if not scores.shape[1]:  # a document that is not there, so that each query has a place
         missing = [(0, 0), (0, 1)]
-        key, relevance, there = (xp.pad(x, missing) for x in (key, relevance, there))
-    found = ranking(None, xp.where(there, xp.int8(0), xp.int8(1)), key, relevance)
-    return Queries(found, w, invalid, False)
+        key, relevance = (xp.pad(x, missing) for x in (key, relevance))
+        group = xp.pad(group, missing, constant_values=_ABSENT)
+    return Queries(ranking(None, group, key, relevance), w, invalid, False)
+
+
+def _mask(x: ArrayLike, name: str, scores: jax.Array) -> jax.Array:
+    mask = numeric(x, name)
+    if mask.dtype != xp.bool_:
+        raise MetricTypeError(f"{name} has dtype {mask.dtype}; expected booleans")
+    same_shape(mask, scores, (name, "preds"))
+    return mask
+
+
+def retrieved_only(
+    preds: ArrayLike, valid: ArrayLike | None, retrieved: ArrayLike | None
+) -> ArrayLike | None:
+    """Returns the mask of the documents that there are and that were retrieved; None for all.
+
+    Raises:
+        MetricInputError: a mask has not the shape of `preds`; shows both.
+        MetricTypeError: a mask is not of booleans.
+    """
+    if retrieved is None:
+        return valid
+    scores = numeric(preds, "preds", any_range=True)
+    found = _mask(retrieved, "retrieved", scores)
+    return found if valid is None else _mask(valid, "valid", scores) & found
+
+
+def _group(of_ranked: jax.Array, there: jax.Array, retrieved: jax.Array | None) -> jax.Array:
+    """The group of each document for `ranking`, from that which it has if it has a rank."""
+    group = xp.where(there, of_ranked, xp.asarray(_ABSENT, of_ranked.dtype))
+    if retrieved is None:
+        return group
+    without = there & ~retrieved & (of_ranked == xp.zeros((), of_ranked.dtype))
+    return xp.where(without, xp.asarray(NOT_RETRIEVED, group.dtype), group)
 
 
 def _greatest(x: jax.Array) -> jax.Array:
@@ -116,6 +153,7 @@ def _greatest(x: jax.Array) -> jax.Array:
 def _flat(
     ids: jax.Array,
     there: jax.Array,
+    retrieved: jax.Array | None,
     key: jax.Array,
     relevance: jax.Array,
     unusable: Invalid,
@@ -123,17 +161,18 @@ def _flat(
 ) -> Queries:
     w, invalid = rows_weight(unusable, given)
     # A query is invalid if one of its documents is: the one with the greatest code comes first.
-    # Then come those that count, those that are not there, and those of weight zero.
-    group = xp.where(there, -invalid.code, xp.int32(1))
+    # Then come those that have a rank, those that were not retrieved, those that are not there, and
+    # those of weight zero.
+    group = _group(-invalid.code, there, retrieved)
     if given is not None:
         given = xp.broadcast_to(given, w.shape)
-        group = xp.where(given == xp.zeros((), given.dtype), xp.int32(2), group)
+        group = xp.where(given == xp.zeros((), given.dtype), xp.int32(_WEIGHTLESS), group)
     found = ranking(*(x[None] for x in (ids, group, key, relevance)))
     order, first = found.order[0], found.first[0]
     w, invalid = xp.where(first, w[order], xp.zeros((), w.dtype)), invalid[order]
     if given is not None:
         # The weight of each document is compared with that of the one before it.
-        other = (group[order] < 2) & ~first & (given[order] != xp.roll(given[order], 1))
+        other = (group[order] < _WEIGHTLESS) & ~first & (given[order] != xp.roll(given[order], 1))
         ((_, others),) = in_runs(other[None], (found.first, found.last))
         invalid |= out_of_range(others[0] > 0)
         w = xp.where(others[0] > 0, xp.zeros((), w.dtype), w)
@@ -151,13 +190,9 @@ def _query_ids(query: ArrayLike, scores: jax.Array) -> jax.Array:
 
 
 def cuts_with(
-    cuts: CutGroups,
-    preds: ArrayLike,
-    target: ArrayLike,
-    *others: PyTree,
+    cuts: CutGroups, valid: ArrayLike | None, query: ArrayLike, weights: Weights
 ) -> CutGroups:
-    """Folds in the queries of a batch, from the arguments of its update with `query`, in order."""
-    valid, query, weights = others[-3:]
+    """Folds in the queries of a batch, from these arguments of its update."""
     ids = integers(query, "query")
     masks = [] if valid is None else [numeric(valid, "valid").astype(xp.bool_)]
     if weights is not None:

@@ -75,9 +75,10 @@ class RankedMean(MeanScore):
 
     def with_batch(self, *given: PyTree) -> Self:
         """The metric updated with all arguments of `update`, in order."""
-        *_, query, _ = given
+        _, _, valid, *_, query, weights = given
         if query is not None:
-            return self.replace(cuts=cuts_with(self.cuts, *given))._with_blocks([given])
+            cuts = cuts_with(self.cuts, valid, query, weights)
+            return self.replace(cuts=cuts)._with_blocks([given])
         if isinstance(self.statistic.sums, RowTerms):
             return self._with_blocks([given])
         try:
@@ -121,6 +122,7 @@ class RelevanceMean(RankedMean):
         target: ArrayLike,
         *,
         valid: ArrayLike | None = None,
+        retrieved: ArrayLike | None = None,
         query: ArrayLike | None = None,
         weights: Weights = None,
     ) -> Self:
@@ -132,6 +134,9 @@ class RelevanceMean(RankedMean):
             target: the relevance of each document, of the same shape: numbers of at least 0, or
                 booleans. A document is relevant if it is above 0.
             valid: the mask of the documents that there are, of the same shape.
+            retrieved: the mask of the documents that were retrieved, of the same shape. The others
+                have no rank, and their scores are not looked at; they count among the documents
+                and the relevant documents of their query.
             query: the query of each document (N,), integers in any order. All documents of a query
                 must be in one update: inside `shard_map`, on one device. `per_device` raises if
                 they are not, outside `jit`; elsewhere, each part counts as a query, and `results`
@@ -141,9 +146,9 @@ class RelevanceMean(RankedMean):
 
         Raises:
             MetricInputError: the shapes do not fit together; shows them.
-            MetricTypeError: `query` is not of integers, or `valid` is no mask.
+            MetricTypeError: `query` is not of integers, or `valid` or `retrieved` is no mask.
         """
-        return self.with_batch(preds, target, valid, query, weights)
+        return self.with_batch(preds, target, valid, retrieved, query, weights)
 
 
 class QueryMetric(RelevanceMean):

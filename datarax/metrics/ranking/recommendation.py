@@ -14,7 +14,7 @@ from datarax.algebra.rows import Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metric.base import Metric
-from datarax.metrics.ranking.queries import Queries, cuts_with, ranked_queries
+from datarax.metrics.ranking.queries import Queries, cuts_with, ranked_queries, retrieved_only
 from datarax.metrics.ranking.query_metric import RankedMean
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.rankings import Ranking, as_rank, number
@@ -63,6 +63,7 @@ class Novelty(Recommended):
         popularity: ArrayLike,
         *,
         valid: ArrayLike | None = None,
+        retrieved: ArrayLike | None = None,
         query: ArrayLike | None = None,
         weights: Weights = None,
     ) -> Self:
@@ -72,17 +73,23 @@ class Novelty(Recommended):
             preds: scores of items, (Q, D), or (N,) with `query`.
             popularity: of each item, above 0 and at most 1; of the same shape.
             valid: the mask of the items that there are, of the same shape.
+            retrieved: the mask of the items that can be recommended, of the same shape; an item
+                that was not retrieved is as one that is not there.
             query: the query of each item (N,), as for `NDCG`.
             weights: of queries: (Q,), or with `query` (N,).
 
         Raises:
             MetricInputError: the shapes do not fit together; shows them.
-            MetricTypeError: `query` is not of integers, or `valid` is no mask.
+            MetricTypeError: `query` is not of integers, or `valid` or `retrieved` is no mask.
         """
-        return self.with_batch(preds, popularity, valid, query, weights)
+        return self.with_batch(preds, popularity, valid, retrieved, query, weights)
 
     def ranked(self, *given: PyTree) -> Queries:
-        return ranked_queries(*given, least=_LEAST, greatest=1.0, name="popularity")
+        preds, popularity, valid, retrieved, *rest = given
+        there = retrieved_only(preds, valid, retrieved)
+        return ranked_queries(
+            preds, popularity, there, None, *rest, least=_LEAST, greatest=1.0, name="popularity"
+        )
 
     def undefined(self, ranking: Ranking) -> jax.Array:
         return ranking.documents == 0
@@ -125,6 +132,7 @@ class IntraListDiversity(Recommended):
         embeddings: ArrayLike,
         *,
         valid: ArrayLike | None = None,
+        retrieved: ArrayLike | None = None,
         query: ArrayLike | None = None,
         weights: Weights = None,
     ) -> Self:
@@ -134,21 +142,24 @@ class IntraListDiversity(Recommended):
             preds: scores of items, (Q, D), or (N,) with `query`.
             embeddings: of each item, (Q, D, F), or (N, F) with `query`.
             valid: the mask of the items that there are, of the shape of `preds`.
+            retrieved: the mask of the items that can be recommended, of the shape of `preds`; an
+                item that was not retrieved is as one that is not there.
             query: the query of each item (N,), as for `NDCG`.
             weights: of queries: (Q,), or with `query` (N,).
 
         Raises:
             MetricInputError: the shapes do not fit together; shows them.
-            MetricTypeError: `query` is not of integers, or `valid` is no mask.
+            MetricTypeError: `query` is not of integers, or `valid` or `retrieved` is no mask.
         """
-        return self.with_batch(preds, embeddings, valid, query, weights)
+        return self.with_batch(preds, embeddings, valid, retrieved, query, weights)
 
     def undefined(self, ranking: Ranking) -> jax.Array:
         # With k = 1, no query has a pair.
         return xp.minimum(ranking.documents, xp.int32(min(self.k, 2))) < 2
 
     def scored(self, *given: PyTree) -> tuple[Queries, jax.Array]:
-        preds, embeddings, *rest = given
+        preds, embeddings, valid, retrieved, *rest = given
+        there = retrieved_only(preds, valid, retrieved)
         preds = numeric(preds, "preds", any_range=True)
         x = replicated(as_float(numeric(embeddings, "embeddings")))
         if x.ndim != preds.ndim + 1 or x.shape[:-1] != preds.shape:
@@ -161,7 +172,7 @@ class IntraListDiversity(Recommended):
         usable = (greatest > 0) & xp.isfinite(greatest) & xp.all(xp.isfinite(x), -1, keepdims=True)
         x = xp.where(usable, x / xp.where(usable, greatest, 1), 0)
         unit = x / xp.sqrt(xp.maximum(xp.sum(x * x, -1, keepdims=True), _LEAST))
-        queries = ranked_queries(preds, xp.where(usable[..., 0], 0, -1.0), *rest)
+        queries = ranked_queries(preds, xp.where(usable[..., 0], 0, -1.0), there, None, *rest)
         unit = xp.moveaxis(queries.in_order(unit), -1, 0)
         return self.defined(queries, self._distance(queries.ranking, unit))
 
@@ -218,6 +229,7 @@ class CatalogCoverage(Metric):
         items: ArrayLike,
         *,
         valid: ArrayLike | None = None,
+        retrieved: ArrayLike | None = None,
         query: ArrayLike | None = None,
         weights: Weights = None,
     ) -> Self:
@@ -227,17 +239,26 @@ class CatalogCoverage(Metric):
             preds: scores of items, (Q, D), or (N,) with `query`.
             items: the id of each item, integers of the same shape.
             valid: the mask of the items that there are, of the same shape.
+            retrieved: the mask of the items that can be recommended, of the same shape; an item
+                that was not retrieved is as one that is not there.
             query: the query of each item (N,), as for `NDCG`.
             weights: of queries: (Q,), or with `query` (N,). Only whether they are zero matters.
 
         Raises:
             MetricInputError: the shapes do not fit together; shows them.
-            MetricTypeError: `items` or `query` are not integers, or `valid` is no mask.
+            MetricTypeError: `items` or `query` are not integers, or `valid` or `retrieved` is no
+                mask.
         """
         ids = integers(items, "items", "integer ids", booleans=True)
         known = in_range(ids, self.num_items)
         queries = ranked_queries(
-            preds, xp.where(known, 0.0, -1.0), valid, query, weights, name="items"
+            preds,
+            xp.where(known, 0.0, -1.0),
+            retrieved_only(preds, valid, retrieved),
+            None,
+            query,
+            weights,
+            name="items",
         )
         ranking = queries.ranking
         ids = queries.in_order(replicated(xp.where(known, ids, 0).astype(xp.int32)))
@@ -251,7 +272,7 @@ class CatalogCoverage(Metric):
         table = at(xp.zeros(self.num_items, xp.int32))[ids].max(taken.astype(xp.int32))
         changes = {"seen": self.seen.update(table), "invalid": self.invalid.update(queries.invalid)}
         if query is not None:
-            changes["cuts"] = cuts_with(self.cuts, preds, items, valid, query, weights)
+            changes["cuts"] = cuts_with(self.cuts, valid, query, weights)
         return self.replace(**changes)
 
     def compute(self) -> PyTree:

@@ -169,7 +169,8 @@ class RetrievalAUROC(QueryMetric):
         irrelevant = number(ranking.irrelevant)
         above = ranking.above - ranking.relevant_above
         below = irrelevant - number(above) - number(ranking.tied - ranking.relevant_tied) * 0.5
-        return ranking.sum(ranking.chance * below / irrelevant) / number(ranking.relevant)
+        terms = ranking.chance * below / irrelevant
+        return ranking.sum(terms, ranking.counts) / number(ranking.relevant)
 
     def undefined(self, ranking: Ranking) -> jax.Array:
         return (ranking.relevant == 0) | (ranking.irrelevant == 0)
@@ -321,7 +322,7 @@ class CoverageError(QueryMetric):
     def score(self, ranking: Ranking) -> DoubleFloat:
         # A label is taken as long as not all relevant labels have higher scores.
         needed = ranking.relevant_above < ranking.relevant
-        return ranking.sum(number(needed))
+        return ranking.sum(number(needed), ranking.counts)
 
 
 class LabelRankingLoss(QueryMetric):
@@ -349,7 +350,7 @@ class LabelRankingLoss(QueryMetric):
         not_below = ranking.above + ranking.tied - ranking.relevant_above - ranking.relevant_tied
         # Without irrelevant labels, all terms are 0.
         terms = ranking.chance * number(not_below) / number(ranking.irrelevant.clip(1))
-        return ranking.sum(terms) / number(ranking.relevant)
+        return ranking.sum(terms, ranking.counts) / number(ranking.relevant)
 
 
 class LabelRankingAveragePrecision(QueryMetric):

@@ -35,7 +35,14 @@ def flat_of(
     flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in batch.items() if name != "weights"}
     by_query = {"query": ids, "weights": batch["weights"]}
     flat |= {name: np.repeat(x, DOCUMENTS) for name, x in by_query.items()}
-    junk = {"preds": np.float32(np.nan), "target": -1, "valid": True, "query": ids[0], "weights": 0}
+    junk = {
+        "preds": np.float32(np.nan),
+        "target": -1,
+        "valid": True,
+        "retrieved": True,
+        "query": ids[0],
+        "weights": 0,
+    }
     missing = size - len(flat["query"])
     order = rng.permutation(size) if shuffled else np.arange(size)
     return {
@@ -53,7 +60,7 @@ def test_oracles_and_the_flat_form(rng):
         flat = update(COLLECTION, **flat_of(rng, batch, BATCH * DOCUMENTS + 4))
         values, of_flat = padded.compute(), flat.compute()
         w = weights.astype(np.float64)
-        inputs = {n: batch[n].astype(np.float64) for n in ("preds", "target", "valid")}
+        inputs = {n: x.astype(np.float64) for n, x in batch.items() if n != "weights"}
         for case in RANKINGS:
             assert_within_ulps(values[case.id], case.oracle(w, **inputs), case.ulps, name=case.id)
             # The sums are in another order, and then rounded once.
@@ -84,7 +91,7 @@ def test_recommendations(rng):
     batch = recommendations(rng, BATCH) | {"weights": np.ones(BATCH, np.float32)}
     for name, index in (("popularity", (0, 0)), ("items", (0, 0)), ("embeddings", (0, 0, 0))):
         batch[name][index] = -1 if name != "embeddings" else np.inf
-    batch["valid"][0] = True
+    batch["valid"][0] = batch["retrieved"][0] = True
     updated: Any = update(collection, **batch)
     assert [int(x.invalid_count()) for x in updated.values()] == [1, 1, 1]
 
@@ -129,26 +136,74 @@ OF_TREC = {
 }
 
 
-def test_agrees_with_trec_eval_without_ties(rng):
-    size, documents = 60, 30
-    preds = rng.permuted(np.tile(np.arange(documents), (size, 1)), axis=1).astype(np.float32)
-    target = rng.integers(0, 4, preds.shape) * (rng.random(preds.shape) < rng.random((size, 1)))
-    target[:, 0] = 1  # trec_eval has a value for queries with relevant documents
-    valid = rng.random(preds.shape) < rng.uniform(0.1, 1, (size, 1))
-    valid[:, 0] = True
-    collection = datarax.Collection(OF_TREC)
-    values = update(collection, preds=preds, target=target.astype(np.int32), valid=valid).compute()
+TREC_MEASURES = {
+    "ndcg", "ndcg_cut.5", "map", "map_cut.5", "recip_rank", "P.5,100", "recall.5,100", "success.5",
+    "Rprec",
+}  # fmt: skip
+
+
+def trec_run(rng: np.random.Generator, size: int, documents: int) -> dict[str, np.ndarray]:
+    """Runs without ties: judged and unjudged documents, of which some were not retrieved."""
+    shape = (size, documents)
+    retrieved = rng.random(shape) < rng.uniform(0.1, 1, (size, 1))
+    retrieved[:, 0] = True  # trec_eval has a value for queries of which a document was retrieved
+    judged = rng.random(shape) < rng.uniform(0.1, 1, (size, 1))
+    judged[:, 1] = True  # and judged
+    target = rng.integers(0, 4, shape) * (rng.random(shape) < rng.uniform(-0.2, 1, (size, 1)))
+    return {
+        "preds": rng.permuted(np.tile(np.arange(documents), (size, 1)), axis=1).astype(np.float32),
+        "target": (target * judged).astype(np.int32),
+        "judged": judged,
+        "retrieved": retrieved,
+        "valid": retrieved | judged,
+    }
+
+
+def of_trec(runs: dict[str, np.ndarray], measures: set[str]) -> list[dict[str, float]]:
+    """The values of trec_eval of each query of `trec_run`."""
     run, relevant = (
-        {str(q): {str(d): kind(x[q, d]) for d in np.flatnonzero(valid[q])} for q in range(size)}
-        for x, kind in ((preds, float), (target, int))
-    )
-    measures = {"ndcg", "ndcg_cut.5", "map", "map_cut.5", "recip_rank", "P.5,100", "recall.5,100"}
-    evaluator = pytrec_eval.RelevanceEvaluator(relevant, measures | {"success.5", "Rprec"})
-    found = evaluator.evaluate(run).values()
-    assert len(found) == size
+        {str(q): {f"{d}": kind(x[q, d]) for d in np.flatnonzero(y[q])} for q in range(len(x))}
+        for x, y, kind in (
+            (runs["preds"], runs["retrieved"], float), (runs["target"], runs["judged"], int)
+        )
+    )  # fmt: skip
+    found = pytrec_eval.RelevanceEvaluator(relevant, measures).evaluate(run)
+    assert len(found) == len(runs["preds"])
+    return list(found.values())
+
+
+def test_agrees_with_trec_eval_without_ties(rng):
+    runs = trec_run(rng, 60, 30)
+    found = of_trec(runs, TREC_MEASURES)
+    # trec_eval has 0 for a query without relevant documents.
+    collection = datarax.Collection({
+        name: metric.replace(empty="zero") for name, metric in OF_TREC.items()
+    })  # fmt: skip
+    given = {name: x for name, x in runs.items() if name != "judged"}
+    # The scores of what was not retrieved are not looked at.
+    given["preds"] = np.where(runs["retrieved"], runs["preds"], rng.choice([np.nan, np.inf, 99]))
+    padded = update(collection, **given).compute()
+    there = runs["valid"]
+    ids = np.repeat(np.arange(60), 30).reshape(there.shape)
+    rows = {name: x[there] for name, x in given.items() if name != "valid"}
+    order = rng.permutation(there.sum())
+    flat = update(collection, **{n: x[order] for n, x in (rows | {"query": ids[there]}).items()})
     for name in OF_TREC:
         want = np.mean([each[name] for each in found])
-        np.testing.assert_allclose(values[name], want, rtol=3e-7, err_msg=name)
+        np.testing.assert_allclose(padded[name], want, rtol=3e-7, err_msg=name)
+        np.testing.assert_allclose(flat.compute()[name], want, rtol=3e-7, err_msg=name)
+
+
+def test_all_retrieved_is_the_default(rng):
+    batch = QUERIES.draw_kind("all retrieved", rng, BATCH)
+    assert batch.pop("retrieved").all()
+    values = update(COLLECTION, **batch).compute()
+    for name, x in update(COLLECTION, **batch, retrieved=np.ones_like(batch["valid"])).items():
+        assert_within_ulps(x.compute(), values[name], 0, name=name)
+    with pytest.raises(datarax.MetricTypeError, match="retrieved has dtype float32"):
+        metrics.NDCG().update(batch["preds"], batch["target"], retrieved=batch["preds"])
+    with pytest.raises(datarax.MetricInputError, match=r"retrieved of shape \(1, 2\)"):
+        metrics.Novelty(k=1).update([[0.5]], [[0.5]], retrieved=np.ones((1, 2), bool))
 
 
 def test_the_auroc_of_each_query_is_that_of_scikit_learn(rng):
