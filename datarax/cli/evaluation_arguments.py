@@ -12,7 +12,16 @@ from datarax.cli import interrupts
 from datarax.cli.one_line import DEBUG, described, printable
 
 # Listed again: the modules of the evaluation import JAX, which takes a second.
-TASKS = ("binary", "multiclass", "multilabel", "regression", "ranking", "text", "detection")
+TASKS = (
+    "binary",
+    "multiclass",
+    "multilabel",
+    "regression",
+    "score",
+    "ranking",
+    "text",
+    "detection",
+)
 ENGINES = ("processes", "dask", "ray")
 # What the help of each command ends with.
 _EXAMPLES = {
@@ -22,6 +31,7 @@ examples:
   datarax evaluate 'shards/*.parquet' --task multiclass --preds 'logit_*' --target label \\
       --slice-by country --bootstrap 200 --output report/
   datarax evaluate out.jsonl --task text --preds answer --target reference --metrics bleu,chrf
+  datarax evaluate judged.csv --task score --preds judge_score --slice-by topic
 """,
     "compare": """\
 examples:
@@ -165,11 +175,13 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
     add("--task", choices=TASKS, required=True, help="the kind of predictions")
     columns = {
         "--preds": "columns of predictions: a name, names with commas between them, or a glob such "
-        "as 'logit_*'; of detections: boxes,scores,labels",
-        "--target": "columns of the ground truth; of detections: boxes,labels",
+        "as 'logit_*'; of detections: boxes,scores,labels; of the task score: what is measured",
+        "--target": "columns of the ground truth; of detections: boxes,labels; none for the task "
+        "score",
     }
     for name, about in columns.items():
-        add(name, action="append", required=True, metavar="COLUMNS", help=about)
+        required = name == "--preds"
+        add(name, action="append", required=required, default=[], metavar="COLUMNS", help=about)
     add("--weights", metavar="COLUMN", help="column of the weights of the rows")
     add("--query", metavar="COLUMN", help="column of the ids of queries, of the task ranking")
     add(

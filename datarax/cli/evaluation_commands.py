@@ -325,7 +325,7 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
         MetricInputError: there are too few of them, or too many.
     """
     given: dict[str, Names] = {}
-    for name in ("preds", "target"):
+    for name in ("preds", *(["target"] if args.target else [])):
         columns = _wanted(getattr(args, name), available)
         if args.task in ("ranking", "text") and len(columns) != 1:
             raise MetricInputError(
@@ -429,6 +429,10 @@ def _check(args: argparse.Namespace) -> None:
         "devices: not with --engine, whose workers use the CPU": has_engine and devices,
         "address: needs --engine": args.address is not None and not has_engine,
         "workers: needs --engine": args.workers is not None and not has_engine,
+        f"target: is required for --task {args.task}": not args.target and args.task != "score",
+        "target: is not for --task score, which has no ground truth": (
+            args.target and args.task == "score"
+        ),
         "query: is for --task ranking": args.query is not None and args.task != "ranking",
         f"scores: is not for --task {args.task}": args.scores is not None and not of_classes,
     }

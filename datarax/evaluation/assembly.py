@@ -167,7 +167,7 @@ def _beside(config: Configuration) -> dict[str, Metric]:
     by_name = {snake_case(name): name for name in CLASSES}
     found = {}
     # Errors of several outputs may differ in size, so a picture of all of them shows nothing.
-    several = task.size == "num_outputs" and config.size is not None
+    several = config.task in ("regression", "score") and config.size is not None
     for spec in figures(config.task) if config.pictures and not several else ():
         if not (config.scores == "labels" and needs_scores(spec)):
             # A value may be NaN by the policy; a picture shows the rows that can be used.

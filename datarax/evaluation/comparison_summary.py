@@ -140,7 +140,7 @@ def _compared(config: Configuration, results: Values, drawn: Ends) -> list[Json]
                 "method": found["method"] if known else None,
                 "excludes_zero": not lower <= 0 <= upper if known else None,
                 "better": better(spec),
-                "description": described(spec),
+                "description": described(spec, config.task),
             }
         )
     return rows

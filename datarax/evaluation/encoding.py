@@ -187,6 +187,14 @@ class Configuration:
             out[f"error{end}"] = _difference(preds, target)
         return out
 
+    def _score(self, out: Outputs) -> Outputs:
+        for end in self.ends:
+            scores = out[f"preds{end}"] = _reals(out[f"preds{end}"], f"preds{end}")
+            # Each column is measured by itself.
+            if scores.ndim == 2:
+                out |= {f"preds_{i}{end}": column for i, column in enumerate(scores.T)}
+        return out
+
     def _ranking(self, out: Outputs) -> Outputs:
         for name in (*self.outputs("preds"), "target"):
             out[name] = _floats(out[name], name)

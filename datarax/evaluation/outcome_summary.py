@@ -165,7 +165,7 @@ def _rows(
             # NumPy's scalars are no JSON.
             "bounds": None if certain is None else [np.asarray(end).item() for end in certain.ends],
             "better": better(spec),
-            "description": described(spec),
+            "description": described(spec, config.task),
         }
 
 

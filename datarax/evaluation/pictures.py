@@ -58,10 +58,16 @@ class _Kind(NamedTuple):
     """Which class shows its value in the figure, if metrics of several classes share a state."""
     if_has: str | None = None
     """A field that must be set in the metric, such as `bits` where it decides what the state is."""
+    of_errors: bool | None = None
+    """Whether the metric must take the errors of a regression; None if it may take any output."""
 
 
 def errors(metric: Metric, ax: Any = None) -> Any:
     return distribution(metric, ax, label="prediction minus target")
+
+
+def values(metric: Metric, ax: Any = None) -> Any:
+    return distribution(metric, ax)
 
 
 def scores(metric: Metric, ax: Any = None) -> Any:
@@ -129,6 +135,16 @@ _KINDS = (
         errors,
         HistogramQuantile,
         Median,
+        of_errors=True,
+    ),
+    _Kind(
+        "Distribution",
+        "How the numbers are distributed. The outermost bars also have those beyond the axis. "
+        "Dashed line: the median.",
+        values,
+        HistogramQuantile,
+        Median,
+        of_errors=False,
     ),
     _Kind(
         "Quantiles of the error",
@@ -176,7 +192,7 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
     for kind in _KINDS:
         groups: dict[Hashable, list[tuple[str, Metric]]] = {}
         for path, each in members:
-            if isinstance(each, kind.shows) and (not kind.if_has or getattr(each, kind.if_has)):
+            if isinstance(each, kind.shows) and _fits(kind, each):
                 # Equal states give the same figure: those that members of a collection share, and
                 # those of metrics of the same data within wrappers.
                 groups.setdefault(_contents(each), []).append((path, each))
@@ -192,6 +208,14 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
         drawn = [_drawn(*each, names=names) for each in found]
         align([figure for figure, picture in drawn if not picture.is_wide])
         return [picture._replace(svg=svg(figure)) for figure, picture in drawn]
+
+
+def _fits(kind: _Kind, metric: Metric) -> bool:
+    """True if a metric of the class of a kind has the field and the output that it needs."""
+    if kind.if_has and not getattr(metric, kind.if_has):
+        return False
+    takes_errors = any(route.output == "error" for route in metric.routes())
+    return kind.of_errors in (None, takes_errors)
 
 
 def _contents(metric: Metric) -> Hashable:

@@ -28,7 +28,7 @@ from datarax.evaluation.files import Source, paths_of, tables_of
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.table_batches import TableBatch, batches
 from datarax.evaluation.tables import Outputs, Part, Rows, Table, Types, parts_of
-from datarax.evaluation.tasks import TASKS, defaults, parsed
+from datarax.evaluation.tasks import TASKS, defaults, of_columns, parsed
 from datarax.evaluation.text_format import TextFormat, how_to_write, no_number, refuse_text
 from datarax.wrappers.clusters import CLUSTER
 
@@ -191,6 +191,8 @@ def planned(
         size, names, named = plan.labels(("target_labels", *request.outputs("labels")))
     elif task == "regression":
         size = plan.width(preds)
+    elif task == "score" and np.ndim(first[preds[0]]) == 2:
+        size = _width(first[preds[0]])
     elif task == "ranking" and "query" not in columns:
         raise MetricInputError("the task ranking needs --query, the column of the ids of queries")
     numbers = preds if task not in ("text", "detection") and scores != "labels" else []
@@ -206,10 +208,13 @@ def planned(
             raise MetricInputError(
                 f"the column {column!r} holds strings; the task {task} takes {takes}"
             )
-    if (request.names or request.size) and task in ("regression", "ranking", "text"):
+    if (request.names or request.size) and task in ("regression", "score", "ranking", "text"):
         raise MetricInputError(f"--classes and --num-classes are not for the task {task}")
     given = metrics is not None
-    specs = parsed(metrics, task, size) if given else defaults(task, size=size, scores=scores)
+    if task == "score" and size is not None:
+        specs = of_columns(metrics, _each_name(columns[preds[0]], size))
+    else:
+        specs = parsed(metrics, task, size) if given else defaults(task, size=size, scores=scores)
     return replace(
         request,
         specs=tuple(specs),
@@ -503,6 +508,13 @@ def _endings(names: Sequence[str]) -> tuple[str, ...]:
     # A name that goes on after the common part starts at a whole word: "cat" and "car".
     start = first.rfind("_", 0, same) + 1
     return tuple(name[start:] for name in names)
+
+
+def _each_name(columns: Sequence[str], width: int) -> list[str]:
+    """A name for each column of numbers; of those in one column of lists, with their place."""
+    if len(columns) == width:
+        return list(columns)
+    return [f"{columns[0]}/{place}" for place in range(width)]
 
 
 def _width(x: Rows) -> int:

@@ -41,10 +41,13 @@ class Spec(NamedTuple):
     metric: str
     """The name of the class in `datarax.metrics`; of a user's class, "module.Name"."""
     options: tuple[tuple[str, Any], ...] = ()
+    output: str = ""
+    """The output whose values it takes, where each column is measured by itself; else ""."""
 
     def as_json(self) -> dict[str, Any]:
         """A dict that JSON can hold; `of_json` reads it."""
-        return {"name": self.name, "metric": self.metric, "options": dict(self.options)}
+        saved = {"name": self.name, "metric": self.metric, "options": dict(self.options)}
+        return saved | ({"output": self.output} if self.output else {})
 
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> "Spec":
@@ -56,7 +59,7 @@ class Spec(NamedTuple):
         # Raises here, where a saved file is read, instead of where the metric is built.
         class_of(saved["metric"])
         options = ((key, hashable(value)) for key, value in saved["options"].items())
-        return cls(saved["name"], saved["metric"], tuple(options))
+        return cls(saved["name"], saved["metric"], tuple(options), saved.get("output", ""))
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,16 @@ TASKS: Mapping[str, Task] = {
     ),
     "regression": Task(
         "columns of numbers",
-        "mae,rmse,median_absolute_error,max_error,bias=mean,r2,pearson_corr_coef",
+        "mae,rmse,median_absolute_error,max_error,bias,r2,pearson_corr_coef",
         size="num_outputs",
         # 9 bits are 3 MB, and bins of at most 1/34 of the range of values of both signs.
         figures="pairs=spearman_corr_coef:bits=9,errors=median:bits=14,"
         "absolute_errors=median_absolute_error",
+    ),
+    "score": Task(
+        "columns of numbers, each of which is measured by itself",
+        "mean,median,std,quantile:q=0.1,quantile:q=0.9,min,max",
+        figures="values=median",
     ),
     "ranking": Task(
         "a row for each document: its score, its relevance, and the id of its query",
@@ -193,20 +201,39 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         metric = cls(**given)
     except (MetricInputError, TypeError) as error:
         raise MetricInputError(f"the metric {spec.name!r}: {error}") from error
-    # Metrics of one argument, such as the mean, take the difference of the two: see
+    # Metrics of one argument, such as the mean, take the difference of the two in a regression: see
     # `Configuration.encoding`.
-    if task == "regression" and "values" in update_signature(metric).parameters:
-        return metric.from_outputs(values="error")
+    if task in _MEASURED and "values" in update_signature(metric).parameters:
+        return metric.from_outputs(values=spec.output or _MEASURED[task][0])
     return metric
 
 
-def described(spec: Spec) -> str:
-    """One sentence on the metric."""
+_MEASURED = {
+    "regression": ("error", "the prediction minus the target"),
+    "score": ("preds", "{}"),
+}
+"""The output that metrics of one argument take in a task, and what it holds."""
+_OF_VALUES = {
+    "Mean": "mean of",
+    "Median": "median of",
+    "Quantile": "number that the share q does not exceed, of",
+    "Std": "standard deviation of",
+    "Variance": "variance of",
+    "Max": "greatest of",
+    "Min": "least of",
+    "Sum": "sum of",
+}
+"""What metrics of one argument say, by class."""
+
+
+def described(spec: Spec, task: str) -> str:
+    """One sentence on the metric in a task."""
     options = dict(spec.options)
     # The docstring of a class cannot say what it measures with these options.
     cls = class_of(spec.metric)
-    if cls is catalogue.Mean:
-        return "The mean of the prediction minus the target."
+    if task in _MEASURED and spec.metric in _OF_VALUES:
+        of = _MEASURED[task][1].format(spec.name.rpartition("/")[0] or "the scores")
+        return f"The {_OF_VALUES[spec.metric]} {of}."
     if cls is catalogue.Accuracy and options.get("average") == "macro":
         return "The mean over the classes of the fraction of their examples that are predicted."
     if cls is catalogue.Accuracy and "top_k" in options:
@@ -278,8 +305,8 @@ def parsed(text: str, task: str, size: int | None = None) -> list[Spec]:
     """
     specs: list[Spec] = []
     numbers: dict[str, list[str]] = {}
-    for each in _split(text, ","):
-        spec, number = _spec(each.strip(), task, _known(task))
+    named = (_spec(each.strip(), task, _known(task)) for each in _split(text, ","))
+    for spec, number in ((spec, number) for found, number in named for spec in _one_each(found)):
         if number:
             # Kept, because the numbers of some metrics take seconds to find.
             if spec.name not in numbers:
@@ -300,6 +327,20 @@ def parsed(text: str, task: str, size: int | None = None) -> list[Spec]:
     return specs
 
 
+def _one_each(spec: Spec) -> list[Spec]:
+    """A metric of several quantiles as one metric for each, because each has a row of its own."""
+    q = dict(spec.options).get("q")
+    if class_of(spec.metric) is not catalogue.Quantile or not isinstance(q, tuple):
+        return [spec]
+    others = dict(spec.options)
+    return [
+        spec._replace(
+            name=f"quantile(q={each})", options=tuple(sorted((others | {"q": each}).items()))
+        )
+        for each in q
+    ]
+
+
 def defaults(task: str, *, size: int | None, scores: str | None) -> list[Spec]:
     """The metrics of a task without `--metrics`, if they can be computed of such predictions."""
     several = TASKS[task].size == "num_outputs" and size is not None
@@ -311,6 +352,35 @@ def defaults(task: str, *, size: int | None, scores: str | None) -> list[Spec]:
         and (dict(spec.options).get("top_k", 0) < (size or 0) or "top_k" not in dict(spec.options))
         and (not several or "num_outputs" in fields_of(class_of(spec.metric)))
     ]
+
+
+def of_columns(text: str | None, columns: Sequence[str]) -> list[Spec]:
+    """The metrics of several columns, each of which is measured by itself: "judge/mean".
+
+    Args:
+        text: as in `parsed`, where "judge/mean" is of one column, and "mean" of all; None for the
+            defaults of the task.
+        columns: the names of the columns.
+
+    Raises:
+        UnknownMetricError: as in `parsed`.
+        MetricInputError: as in `parsed`.
+    """
+    found: list[Spec] = []
+    for each in [TASKS["score"].defaults] if text is None else _split(text, ","):
+        # A column may have "/" in its name.
+        named = [name for name in columns if each.strip().startswith(f"{name}/")]
+        column = max(named, key=len, default=None)
+        rest = each.strip() if column is None else each.strip()[len(column) + 1 :]
+        for spec in parsed(rest, "score"):
+            for place, name in enumerate(columns):
+                if column in (None, name):
+                    own = spec._replace(name=f"{name}/{spec.name}", output=f"preds_{place}")
+                    if own.name in [other.name for other in found]:
+                        raise MetricInputError(f"--metrics has {own.name!r} twice")
+                    found.append(own)
+    # By column, as they are read.
+    return sorted(found, key=lambda spec: int(spec.output.removeprefix("preds_")))
 
 
 @cache
@@ -345,7 +415,14 @@ def _of_classes(task: str) -> Mapping[str, Spec]:
     # Not inherited: a class is not what its base class is called.
     short = ((vars(CLASSES[name]).get("short_name"), name) for name in of_task(task))
     specs += [Spec(listed, name) for listed, name in short if listed]
-    return {_letters(spec.name): spec for spec in specs}
+    known = {_letters(spec.name): spec for spec in specs}
+    if task == "regression":
+        # "mean" alone would be taken for that of the predictions: see `built`.
+        for spec in specs:
+            if spec.metric in _OF_VALUES:
+                listed = "bias" if spec.metric == "Mean" else f"error_{spec.name}"
+                known[_letters(spec.name)] = known[_letters(listed)] = spec._replace(name=listed)
+    return known
 
 
 @cache

@@ -56,4 +56,4 @@ def test_a_description_is_that_of_the_class(monkeypatch):
         own = type(name, (Last,), {"__doc__": "Mine."})
         monkeypatch.setattr(sys.modules[__name__], name, own, raising=False)
         spec = tasks.Spec("own", f"{__name__}.{name}", (("top_k", 3),))
-        assert tasks.described(spec) == "Mine."
+        assert tasks.described(spec, "regression") == "Mine."

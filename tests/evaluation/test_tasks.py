@@ -33,6 +33,7 @@ SIZES = {
     "multiclass": (7, "logits"),
     "multilabel": (4, "probabilities"),
     "regression": (None, None),
+    "score": (None, None),
     "ranking": (None, None),
     "text": (None, None),
     "detection": (3, None),
@@ -94,6 +95,18 @@ def test_defaults_follow_the_size_and_the_scores():
             [Spec("mean_absolute_error", "MeanAbsoluteError")],
         ),
         ("regression", "bias", [Spec("bias", "Mean")]),
+        # Of a regression, one number of each row is the error: the name says it.
+        ("regression", "mean", [Spec("bias", "Mean")]),
+        ("regression", "std,error_max", [Spec("error_std", "Std"), Spec("error_max", "Max")]),
+        ("score", "mean", [Spec("mean", "Mean")]),
+        (
+            "score",
+            "quantile:q=(0.1,0.9)",
+            [
+                Spec("quantile(q=0.1)", "Quantile", (("q", 0.1),)),
+                Spec("quantile(q=0.9)", "Quantile", (("q", 0.9),)),
+            ],
+        ),
         ("ranking", "map", [Spec("map", "RetrievalMAP")]),
         ("ranking", "ndcg_at_10", [Spec("ndcg_at_10", "NDCG", (("k", 10),))]),
         ("text", "exact_match", [Spec("exact_match", "TextExactMatch")]),
@@ -157,8 +170,8 @@ def test_names_go_in_as_they_come_out(task):
         needed = (x for x, required in fields_of(CLASSES[name]).items() if required)
         config = next(case.config for case in CASES if case.cls is CLASSES[name])
         options = [f"{x}={config[x]}" for x in needed if x != TASKS[task].size]
-        (spec,) = parsed(":".join([snake_case(name), *options]), task)
-        specs += [spec] if spec.name not in {each.name for each in specs} else []
+        found = parsed(":".join([snake_case(name), *options]), task)
+        specs += [spec for spec in found if spec.name not in {each.name for each in specs}]
     for spec in specs:
         metric = built(spec, task, size, scores, "propagate")
         printed = [name for name, _ in flat_items({spec.name: metric.results()})]
@@ -201,7 +214,7 @@ def test_a_users_class_says_what_it_is():
         Spec("mae", "MeanAbsoluteError"),
     ]
     assert [better(spec) for spec in specs] == ["higher", None, "lower"]
-    own, silent = (described(spec) for spec in specs[:2])
+    own, silent = (described(spec, "regression") for spec in specs[:2])
     assert (own, silent) == ("An error of the user's.", "It says nothing of itself but its task.")
     config = Configuration("regression", tuple(specs))
     assert Configuration.of_json(json.loads(json.dumps(config.as_json()))) == config

@@ -134,6 +134,8 @@ def _zero_where_nan(x: jax.Array) -> jax.Array:
 class PowerMean(ValueMetric):
     """A power mean of values. A subclass says which one by the `PowerTotal` in `statistic`."""
 
+    tasks = ("score",)
+
     def compute(self) -> PyTree:
         return self.statistic.mean()
 

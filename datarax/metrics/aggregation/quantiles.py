@@ -90,6 +90,7 @@ def _thresholds(edges: Sequence[float], dtype: np.dtype) -> tuple[np.ndarray, np
 class HistogramQuantile(ValueMetric):
     """A quantile that is read from bins which adapt to the values; a subclass says which one."""
 
+    tasks = ("score",)
     bits: int = 16
     """The resolution of the bins, from 10 to 22: each bit more halves their width and doubles the
     memory. See `datarax.statistics.ValueHistogram`."""

@@ -63,7 +63,7 @@ class Mean(ValueMetric):
         1.25 nan
     """
 
-    tasks = ("regression",)
+    tasks = ("regression", "score")
     statistic = WeightedTotal()
 
     def compute(self) -> PyTree:
@@ -250,6 +250,7 @@ class Sum(ValueMetric):
         16384.0
     """
 
+    tasks = ("score",)
     per: Literal["elapsed", "steps"] | None = None
     """The argument of `results` by which the sum is divided; None for none."""
 
@@ -279,7 +280,7 @@ class Max(ValueMetric):
         4.0
     """
 
-    tasks = ("regression",)
+    tasks = ("regression", "score")
     statistic = Extremes()
 
     def compute(self) -> PyTree:
@@ -298,7 +299,7 @@ class Min(ValueMetric):
         1.0
     """
 
-    tasks = ("regression",)
+    tasks = ("regression", "score")
     statistic = Extremes()
 
     def compute(self) -> PyTree:
@@ -340,7 +341,7 @@ class Variance(ValueMetric):
         1.0
     """
 
-    tasks = ("regression",)
+    tasks = ("regression", "score")
     ddof: float = 0
     """0 for the variance of the population, 1 for the unbiased estimate from a sample."""
 
