@@ -41,6 +41,7 @@ from datarax.evaluation.encoding import Configuration, Slicing, Value
 from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import FileFold
 from datarax.evaluation.largest_losses import ID, loss_name, with_batch
+from datarax.evaluation.name_matching import look_alikes
 from datarax.evaluation.outcome import (
     COMPARISON,
     PARTIAL,
@@ -59,7 +60,7 @@ from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import check_no_folders, held
 from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
 from datarax.evaluation.partial_state import Folding, Merging, packed
-from datarax.evaluation.planning import Files, planned
+from datarax.evaluation.planning import Files, alike_but_for_case, planned
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import Outputs
 from datarax.evaluation.tasks import imported, left_out_of_texts
@@ -127,7 +128,8 @@ def _left_out(config: Configuration) -> list[str]:
         "no slices: a state too large to hold for each slice": without_slices(config),
     }
     left_out = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
-    return [*_assumed_order(config), *_normalized(config), *left_out]
+    chosen = [*_assumed_order(config), *_paired(config), *_look_alikes(config)]
+    return [*chosen, *_normalized(config), *left_out]
 
 
 def _normalized(config: Configuration) -> Iterator[str]:
@@ -147,6 +149,28 @@ def _assumed_order(config: Configuration) -> list[str]:
         f"{', '.join(config.assumed_order)} are taken for the scores of the classes "
         f"{', '.join(config.names)}, in this order, that of the alphabet; --classes sets it"
     ]
+
+
+def _paired(config: Configuration) -> list[str]:
+    """Says which columns of predictions and targets are compared, if names do not say it."""
+    if not config.pairs:
+        return []
+    why = "by name" if config.target_order else "by place, as their names do not match"
+    shown = ", ".join(f"{a} with {b}" for a, b in config.pairs[:6])
+    more = ", ..." if len(config.pairs) > 6 else ""
+    return [f"the columns of --preds and --target are matched {why}: {shown}{more}"]
+
+
+def _look_alikes(config: Configuration) -> Iterator[str]:
+    """Says which classes, and which slices, differ in case or white space alone."""
+    named = {"classes": config.names if config.named else None}
+    named |= {
+        f"slices by {each.by}": [x for x in each.values if isinstance(x, str)]
+        for each in config.slicings
+    }
+    for what, names in named.items():
+        for alike in look_alikes(names or ())[:3]:
+            yield f"{alike_but_for_case(alike)}: they count as different {what}"
 
 
 def compare(args: argparse.Namespace) -> int:

@@ -72,6 +72,12 @@ class Configuration:
     scores: str | None = None
     assumed_order: tuple[str, ...] = ()
     """The columns of scores that are taken for `names`, in this order, because nothing says it."""
+    positive_column: str | None = None
+    """The column of scores of a binary task whose name says the positive class."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """The columns of predictions and of targets that belong together, if that has to be said."""
+    target_order: tuple[int, ...] = ()
+    """The places of the columns of targets in the order of those of predictions, if they differ."""
     slicings: tuple[Slicing, ...] = ()
     bootstrap: int = 0
     """The number of replicas of metrics without a formula for their interval."""
@@ -103,7 +109,10 @@ class Configuration:
         names = hashable(saved["names"])
         order = hashable(saved.get("assumed_order", ()))
         own = {"specs": specs, "names": names, "slicings": tuple(slicings), "assumed_order": order}
-        own["missing_values"] = hashable(saved.get("missing_values", ()))
+        own |= {
+            name: hashable(saved.get(name, ()))
+            for name in ("missing_values", "pairs", "target_order")
+        }
         return cls(**saved | own)
 
     @property
@@ -114,6 +123,9 @@ class Configuration:
         """
         if self.task != "binary" or not self.named or self.names is None:
             return None
+        if self.positive_column is not None:
+            why = f"named by the column {self.positive_column}; --classes sets it"
+            return f"{self.names[-1]} ({why})"
         by_alphabet = list(self.names) == sorted(self.names)
         why = "last in the alphabet; --classes sets it" if by_alphabet else "set by --classes"
         return f"{self.names[-1]} ({why})"
@@ -142,6 +154,8 @@ class Configuration:
             out["ones"] = np.ones(rows, np.int32)
         if "weights" in out:
             out["weights"] = _floats(out["weights"], "weights")
+        if self.target_order:
+            out["target"] = np.asarray(out["target"])[:, list(self.target_order)]
         # The tasks of classes have no method of their own.
         out = getattr(self, f"_{self.task}", self._classes)(out)
         if self.pictures and not self.compared:

@@ -25,6 +25,7 @@ from datarax.evaluation.encoding import (
     shortened,
 )
 from datarax.evaluation.files import Source, paths_of, tables_of
+from datarax.evaluation.name_matching import in_order_of, look_alikes, named_by
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.table_batches import TableBatch, batches
 from datarax.evaluation.tables import Outputs, Part, Rows, Table, Types, parts_of
@@ -181,10 +182,11 @@ def planned(
     task, preds = request.task, request.outputs("preds")
     size, names, named, scores = None, request.names, False, None
     assumed: tuple[str, ...] = ()
+    pairs, order = plan.pairs() if task in ("multilabel", "regression") else ((), ())
     if task in ("binary", "multiclass", "multilabel"):
         plan.check_numbers_as_text(preds)
         scores = plan.scores(first[preds[0]])
-        size, names, named = plan.classes(preds, scores)
+        size, names, named = plan.classes(preds, scores, order)
         assumed = plan.assumed_order(preds[0], scores, names if named else None)
     elif task == "detection":
         plan.check_lists()
@@ -223,6 +225,9 @@ def planned(
         named=named,
         scores=scores,
         assumed_order=assumed,
+        positive_column=plan.positive_column(preds[0], scores, names if named else None),
+        pairs=pairs,
+        target_order=order,
         slicings=plan.slicings(),
         weighted="weights" in columns,
         clustered=CLUSTER in columns,
@@ -277,7 +282,7 @@ class _Plan:
         return "labels" if labels else "logits" if logits else "probabilities"
 
     def classes(
-        self, outputs: Sequence[str], scores: str
+        self, outputs: Sequence[str], scores: str, order: Sequence[int] = ()
     ) -> tuple[int | None, tuple[str, ...] | None, bool]:
         """The number of classes or labels, their names, and whether columns hold the names."""
         request, target = self.request, self.first["target"]
@@ -300,8 +305,11 @@ class _Plan:
             if len(found) != 2:
                 raise MetricInputError(
                     f"{self.named('target')} has {len(found)} distinct values, {_brief(found)}; "
-                    f"the task binary takes two"
+                    f"the task binary takes two{_same_but_for_case(found)}"
                 )
+            column = self.positive_column(outputs[0], scores, found)
+            if column is not None and named_by(column, found) == found[0]:
+                found = found[::-1]
             return None, found, True
         if request.task == "multilabel":
             other = _width(target)
@@ -316,6 +324,7 @@ class _Plan:
                 )
             # With a column for each label, the names of the columns are those of the labels.
             own = tuple(self.columns["target"])
+            own = tuple(own[place] for place in order) or own
             return width, names or (own if len(own) == width else None), False
         if scores == "labels":
             return self.labels(("target", *outputs))
@@ -331,12 +340,19 @@ class _Plan:
             found = self.found("target")
             # The names of the columns also say the order of the classes. The sorted values of the
             # target need not be in that order, so they are taken only where their number is right.
-            names = _classes_of(columns, found) or found
+            names = in_order_of(columns, found) or found
             if len(names) != width:
                 raise MetricInputError(
                     f"{self.named('target')} has {len(found)} distinct values and --preds names "
                     f"{width} columns; give the names of the classes in the order of the columns: "
-                    f"--classes {_brief(found)}"
+                    f"--classes {_brief(found)}{_same_but_for_case(found)}"
+                )
+        for other in outputs[1:]:  # a glob may match other columns in the other file
+            if in_order_of(self.columns[other], names) not in (None, names):
+                raise MetricInputError(
+                    f"--preds names {_brief(columns)} in one file and "
+                    f"{_brief(self.columns[other])} in the other, which are scores of other "
+                    f"classes; name the columns in one order"
                 )
         return width, names, True
 
@@ -347,9 +363,32 @@ class _Plan:
         if self.request.task != "multiclass" or scores == "labels" or names is None:
             return ()
         columns = tuple(self.columns[preds])
-        if self.request.names or _classes_of(columns, names) is not None:
+        if self.request.names or in_order_of(columns, names) is not None:
             return ()
         return columns
+
+    def positive_column(
+        self, preds: str, scores: str | None, names: tuple[str, ...] | None
+    ) -> str | None:
+        """The column of scores of a binary task, if its name says which class they are of."""
+        if self.request.task != "binary" or self.request.names or scores == "labels" or not names:
+            return None
+        (column,) = self.columns[preds]
+        return None if named_by(column, names) is None else column
+
+    def pairs(self) -> tuple[tuple[tuple[str, str], ...], tuple[int, ...]]:
+        """The pairs of columns of predictions and targets, and the order of the targets.
+
+        Both are empty if the columns are in one order by their names.
+        """
+        preds, target = self.columns[self.request.outputs("preds")[0]], self.columns["target"]
+        if len(preds) != len(target) or len(target) < 2:
+            return (), ()
+        ordered = in_order_of(preds, target)
+        if ordered == tuple(target):
+            return (), ()
+        places = () if ordered is None else tuple(map(list(target).index, ordered))
+        return tuple(zip(preds, ordered or target, strict=True)), places
 
     def check_lists(self) -> None:
         """Refuses columns of detections that have a row for each detection.
@@ -475,41 +514,6 @@ def _as_value(text: str, kind: type, column: str) -> Value:
         ) from None
 
 
-def _classes_of(columns: Sequence[str], found: Sequence[str]) -> tuple[str, ...] | None:
-    """The classes in the order of their columns of scores, if the names of these say it; or None.
-
-    The class is what differs in the names, at their ends or at their beginnings, in any case.
-
-    Args:
-        columns: the names of the columns.
-        found: the classes that occur.
-    """
-    folded = {name.casefold(): name for name in found}
-    for parts in (_endings(columns), _beginnings(columns)):
-        if set(found) <= set(parts):
-            return parts
-        same = [part.casefold() for part in parts]
-        if len(folded) == len(found) and folded.keys() <= set(same):
-            return tuple(folded.get(x, part) for x, part in zip(same, parts, strict=True))
-    return None
-
-
-def _beginnings(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns what differs in names of columns: "cat_prob", "dog_prob" gives "cat", "dog"."""
-    if not all("_" in name for name in names):
-        return tuple(names)
-    return tuple(part[::-1] for part in _endings([name[::-1] for name in names]))
-
-
-def _endings(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns what differs in names of columns: "prob_cat", "prob_dog" gives "cat", "dog"."""
-    first, last = min(names), max(names)
-    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
-    # A name that goes on after the common part starts at a whole word: "cat" and "car".
-    start = first.rfind("_", 0, same) + 1
-    return tuple(name[start:] for name in names)
-
-
 def _each_name(columns: Sequence[str], width: int) -> list[str]:
     """A name for each column of numbers; of those in one column of lists, with their place."""
     if len(columns) == width:
@@ -531,6 +535,17 @@ def _is_list(x: object) -> bool:
 
 def _holds_strings(values: Rows) -> bool:
     return not is_numeric(values) and any(isinstance(x, str) for x in listed(values))
+
+
+def _same_but_for_case(names: Sequence[str]) -> str:
+    """The end of an error about too many classes."""
+    alike = look_alikes(names)
+    return f"; {alike_but_for_case(alike[0])}" if alike else ""
+
+
+def alike_but_for_case(names: Sequence[str]) -> str:
+    """Says that these names differ in case or white space alone."""
+    return f"{' and '.join(map(repr, names[:3]))} differ in case or white space alone"
 
 
 def _brief(names: Sequence[str]) -> str:

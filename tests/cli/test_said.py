@@ -8,7 +8,7 @@ from rich.console import Console
 
 from datarax.cli import console_tables
 from datarax.evaluation.html_report import render
-from tests.cli.evaluations import command, evaluated, values, write
+from tests.cli.evaluations import command, evaluated, refusal, values, write
 
 STRINGS = ("--task", "binary", "--preds", "score", "--target", "label", "--metrics", "recall")
 
@@ -114,3 +114,65 @@ def test_metrics_that_do_not_fit_a_table_of_slices_are_named():
     assert hidden
     assert f"without {', '.join(hidden)}: the terminal has 80 columns; --output writes" in narrow
     assert "without" not in printed(summary, 200)
+
+
+def test_columns_of_labels_and_outputs_are_matched_by_name(rng, tmp_path):
+    """Of several labels, and of several outputs of a regression, in any order of the columns."""
+    target = rng.integers(0, 2, (3, 50))
+    columns = {f"{x}_prob": y * 0.8 + 0.1 for x, y in zip("abc", target, strict=True)}
+    columns |= dict(zip(["true_A", "true_B", "true_C"], target, strict=True))
+    columns |= dict(zip("xyz", target, strict=True))
+    path = write(tmp_path / "a.parquet", columns)
+    preds, names = "a_prob,b_prob,c_prob", "a_prob with true_A, b_prob with true_B, c_prob with tru"
+    for task, metric, perfect in (("multilabel", "exact_match", 1), ("regression", "mae", None)):
+        given = ("--task", task, "--preds", preds, "--metrics", metric, "--target")
+        out = {
+            order: evaluated(tmp_path / task / order, path, *given, order)
+            for order in ("true_A,true_B,true_C", "true_C,true_A,true_B", "x,y,z")
+        }
+        straight, turned, by_place = out.values()
+        assert straight["metrics"] == turned["metrics"] == by_place["metrics"]
+        assert perfect is None or straight["metrics"][0]["value"] == perfect
+        assert not any("matched" in note for note in straight["notes"])
+        assert turned["notes"][0].startswith(
+            f"the columns of --preds and --target are matched by name: {names}"
+        )
+        assert by_place["notes"][0].startswith(
+            "the columns of --preds and --target are matched by place, as their names do not "
+            "match: a_prob with x, b_prob with y"
+        )
+        assert turned["notes"][0] in render(turned)
+
+
+def test_the_positive_class_may_be_named_by_the_column(tmp_path):
+    columns = {"p_legit": [0.1, 0.9], "p_fraud": [0.9, 0.1], "label": ["fraud", "legit"]}
+    path = write(tmp_path / "a.parquet", columns)
+    for column, said in (("p_legit", "legit"), ("p_fraud", "fraud")):
+        given = ("--task", "binary", "--preds", column, "--target", "label", "--metrics", "auroc")
+        summary = evaluated(tmp_path / column, path, *given)
+        assert values(summary) == {"auroc": 1.0}
+        assert summary["positive_class"] == (
+            f"{said} (named by the column {column}; --classes sets it)"
+        )
+        summary = evaluated(tmp_path / f"{column}2", path, *given, "--classes", "fraud,legit")
+        assert values(summary) == {"auroc": float(said == "legit")}
+
+
+def test_labels_that_look_alike_are_noted(tmp_path, capsys):
+    """They stay classes of their own, because only the user knows whether they are the same."""
+    labels = {"p": ["cat", "dog", "Cat"], "t": ["cat", "dog ", "cat"], "by": ["EU", "eu", "US"]}
+    path = write(tmp_path / "a.parquet", labels)
+    given = ("--task", "multiclass", "--preds", "p", "--target", "t", "--metrics", "accuracy")
+    summary = evaluated(tmp_path / "out", path, *given, "--slice-by", "by")
+    assert values(summary)["accuracy"] == 1 / 3
+    said = "differ in case or white space alone: they count as different"
+    assert summary["notes"][:3] == [
+        f"'Cat' and 'cat' {said} classes",
+        f"'dog' and 'dog ' {said} classes",
+        f"'EU' and 'eu' {said} slices by by",
+    ]
+    assert summary["notes"][0] in printed(summary, 200)
+    capsys.readouterr()
+    path = write(tmp_path / "b.parquet", {"s": [0.1, 0.9, 0.8], "t": ["no", "yes", "Yes"]})
+    given = ("--task", "binary", "--preds", "s", "--target", "t")
+    assert "'Yes' and 'yes' differ in case or white" in refusal(capsys, "evaluate", path, *given)
