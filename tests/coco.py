@@ -13,13 +13,23 @@ NAMES = ("map", "map_50", "map_75", "map_small", "map_medium", "map_large")
 NAMES += ("mar_1", "mar_10", "mar_100", "mar_small", "mar_medium", "mar_large")
 
 
-def evaluated(images: Arrays, num_classes: int) -> COCOeval:
-    """The evaluation of images: the arguments of `MeanAveragePrecision.update`."""
+def evaluated(
+    images: Arrays,
+    num_classes: int,
+    *,
+    iou_thresholds: Any = None,
+    max_detections: tuple[int, ...] | None = None,
+) -> COCOeval:
+    """The evaluation of images: the arguments of `MeanAveragePrecision.update`.
+
+    pycocotools has no way to ignore a box; one that is greater than all areas that count is.
+    """
     n, d = images["scores"].shape
     g = images["target_labels"].shape[1]
     valid = images.get("valid", np.ones((n, d), bool))
     target_valid = images.get("target_valid", np.ones((n, g), bool))
     crowd = images.get("crowd", np.zeros((n, g), bool))
+    ignore = images.get("ignore", np.zeros((n, g), bool))
 
     def xywh(box: np.ndarray) -> list[float]:
         x1, y1, x2, y2 = map(float, box)
@@ -29,6 +39,7 @@ def evaluated(images: Arrays, num_classes: int) -> COCOeval:
     for i, j in np.argwhere(target_valid):
         box = xywh(images["target_boxes"][i, j])
         area = float(images["area"][i, j]) if "area" in images else box[2] * box[3]
+        area = 2e10 if ignore[i, j] else area
         truth.append({
             "id": len(truth) + 1, "image_id": int(i), "bbox": box, "area": area,
             "category_id": int(images["target_labels"][i, j]), "iscrowd": int(crowd[i, j]),
@@ -54,9 +65,14 @@ def evaluated(images: Arrays, num_classes: int) -> COCOeval:
         if found:
             detected = coco.loadRes(found)
         evaluation = COCOeval(coco, detected, "bbox")
+        if iou_thresholds is not None:
+            evaluation.params.iouThrs = np.array(iou_thresholds)
+        if max_detections is not None:
+            evaluation.params.maxDets = list(max_detections)
         evaluation.evaluate()
         evaluation.accumulate()
-        evaluation.summarize()
+        if max_detections is None:  # it prints three numbers of detections, and no others
+            evaluation.summarize()
     return evaluation
 
 
@@ -66,18 +82,36 @@ def summary(images: Arrays, num_classes: int) -> dict[str, Any]:
     return {name: np.nan if x == -1 else x for name, x in zip(NAMES, stats, strict=True)}
 
 
-def by_class(images: Arrays, num_classes: int) -> dict[str, Any]:
+def by_class(images: Arrays, num_classes: int, **config: Any) -> dict[str, Any]:
     """The twelve numbers of each class, NaN where they are not defined."""
-    evaluation = evaluated(images, num_classes).eval
+    evaluation = evaluated(images, num_classes, **config)
     precision, recall = (
-        np.where(evaluation[x] == -1, np.nan, evaluation[x]) for x in ("precision", "recall")
+        np.where(evaluation.eval[x] == -1, np.nan, evaluation.eval[x])
+        for x in ("precision", "recall")
     )
     ap, ar = precision.mean(1), recall  # (T, C, A, M)
-    values = [ap[..., 0, 2].mean(0), ap[0, :, 0, 2], ap[5, :, 0, 2]]
-    values += [ap[..., a, 2].mean(0) for a in (1, 2, 3)]
-    values += [ar[..., 0, m].mean(0) for m in (0, 1, 2)]
-    values += [ar[..., a, 2].mean(0) for a in (1, 2, 3)]
-    return dict(zip(NAMES, values, strict=True))
+    thresholds = list(evaluation.params.iouThrs)
+
+    def at(threshold: float) -> np.ndarray:
+        if threshold not in thresholds:
+            return np.full(num_classes, np.nan)
+        return ap[thresholds.index(threshold), :, 0, -1]
+
+    values = {"map": ap[..., 0, -1].mean(0), "map_50": at(0.5), "map_75": at(0.75)}
+    sizes = {size: place for place, size in enumerate(("small", "medium", "large"), 1)}
+    values |= {f"map_{size}": ap[..., a, -1].mean(0) for size, a in sizes.items()}
+    values |= {
+        f"mar_{most}": ar[..., 0, m].mean(0) for m, most in enumerate(evaluation.params.maxDets)
+    }
+    return values | {f"mar_{size}": ar[..., a, -1].mean(0) for size, a in sizes.items()}
+
+
+def in_format(boxes: np.ndarray, box_format: str) -> np.ndarray:
+    """Corners in another format, in float64: of these numbers, the sizes are not rounded."""
+    low, high = boxes[..., :2].astype(np.float64), boxes[..., 2:].astype(np.float64)
+    if box_format == "xyxy":
+        return boxes
+    return np.concatenate([low if box_format == "xywh" else (low + high) / 2, high - low], -1)
 
 
 def drawn(

@@ -1,12 +1,13 @@
 """Detections of one image matched to its ground truth, as COCO's evaluation does."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from datarax._xp import lax, xp
-from datarax.numerics.boxes import areas, box_sizes, ratio
+from datarax.numerics.boxes import BoxFormat, areas, box_sizes, ratio
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.limbs import as_double
 
@@ -19,27 +20,29 @@ AREAS: dict[str, tuple[float, float]] = {
     "large": (96.0**2, 1e10),
 }
 """The least and the greatest area of the boxes that count, both included."""
-MOST_DETECTIONS = 100
-"""At most this many detections of a class count in an image: those of the highest scores."""
+_HIGHEST_THRESHOLD = 1 - 1e-10
+"""A higher threshold is this one, so that what is rounded still reaches a threshold of 1."""
+_WORD = 12
+"""The thresholds whose outcomes are in one word: two bits each fit a float32."""
 
 
 class Found(NamedTuple):
     """The detections of an image, from the highest score to the lowest: arrays (D, ...)."""
 
-    boxes: jax.Array
     labels: jax.Array
     valid: jax.Array
+    in_area: jax.Array
+    """True if the area of the detection is in each of `AREAS`, (D, A)."""
 
 
 class Truth(NamedTuple):
     """The ground truth of an image: arrays (G, ...)."""
 
-    boxes: jax.Array
     labels: jax.Array
     valid: jax.Array
     crowd: jax.Array
     in_area: jax.Array
-    """True if the area of the box is one of `AREAS`, (G, A)."""
+    """True if the box counts, and its area is in each of `AREAS`, (G, A)."""
 
 
 class DetectionMatches(NamedTuple):
@@ -54,10 +57,10 @@ class DetectionMatches(NamedTuple):
     areas, or not matched and out of the range itself."""
 
 
-def area_of(boxes: jax.Array) -> DoubleFloat:
+def area_of(boxes: jax.Array, box_format: BoxFormat = "xyxy") -> DoubleFloat:
     """The areas of boxes (..., 4)."""
-    corners = as_double(xp.moveaxis(boxes, -1, 0)) * 0.25  # so that no difference overflows
-    sizes = corners[2:] - corners[:2]
+    x = as_double(xp.moveaxis(boxes, -1, 0)) * 0.25  # so that no difference overflows
+    sizes = x[2:] - x[:2] if box_format == "xyxy" else x[2:]
     return sizes[0] * sizes[1] * 16
 
 
@@ -69,22 +72,30 @@ def in_areas(area: DoubleFloat) -> jax.Array:
     return (area >= low) & (area <= high)
 
 
-def match(found: Found, truth: Truth) -> DetectionMatches:
+def match(
+    found: Found, truth: Truth, overlap: DoubleFloat, thresholds: Sequence[float], most: int
+) -> DetectionMatches:
     """Matches the detections of an image, one after the other, to the boxes of their classes.
 
     A detection takes the box with the greatest overlap among the boxes that count and are not
     taken, or if there is none, among the ignored ones; the last one if overlaps are equal. A crowd
     is never taken, so several detections may match it.
+
+    Args:
+        found: the detections.
+        truth: the ground truth.
+        overlap: that of all pairs, (D, G).
+        thresholds: the least overlap of a match, T of them.
+        most: how many detections of a class count: those of the highest scores.
     """
     of_class = found.labels[:, None] == found.labels[None, :]
     before = np.tri(found.labels.size, k=-1, dtype=np.bool_)
     rank = xp.sum(of_class & before & found.valid[None, :], 1, dtype=xp.int32)
-    valid = found.valid & (rank < MOST_DETECTIONS)
+    valid = found.valid & (rank < most)
 
-    overlap = _overlap(found.boxes, truth.boxes, truth.crowd).kept()
     same = (found.labels[:, None] == truth.labels[None, :]) & valid[:, None]
-    thresholds: Any = np.array(IOU_THRESHOLDS)[None, :, None]
-    reached = (overlap[:, None, :] >= as_double(thresholds)) & same[:, None, :]  # (D, T, G)
+    least: Any = np.minimum(thresholds, _HIGHEST_THRESHOLD)[None, :, None]
+    reached = (overlap[:, None, :] >= as_double(least)) & same[:, None, :]  # (D, T, G)
     order = _ranks(overlap)
     counts = truth.in_area.T & ~truth.crowd[None, :]  # (A, G)
     size = truth.labels.size
@@ -98,18 +109,19 @@ def match(found: Found, truth: Truth) -> DetectionMatches:
         taken = (key == best[..., None]) & (key > 0)
         return free & (~taken | truth.crowd[None, None, :]), best
 
-    free = xp.broadcast_to(truth.valid, (len(AREAS), len(IOU_THRESHOLDS), size))
+    free = xp.broadcast_to(truth.valid, (len(AREAS), len(thresholds), size))
     best = lax.scan(step, free, (reached, order))[1]
-    outside = ~in_areas(area_of(found.boxes))[..., None]
+    outside = ~found.in_area[..., None]
     return DetectionMatches(rank, best > size, xp.where(best > 0, best <= size, outside))
 
 
-def _overlap(found: jax.Array, truth: jax.Array, crowd: jax.Array) -> DoubleFloat:
-    """The IoU of all pairs, (D, G); of a crowd, the part of the detection that lies in it."""
-    area = areas(box_sizes(found[:, None], truth[None]))
-    area = area.kept()
+def box_overlap(
+    found: jax.Array, truth: jax.Array, crowd: jax.Array, box_format: BoxFormat = "xyxy"
+) -> DoubleFloat:
+    """The IoU of all pairs of boxes, (D, G); of a crowd, the part of the detection in it."""
+    area = areas(box_sizes(found[:, None], truth[None], box_format=box_format)).kept()
     inside, common = area[0], area[2]
-    return ratio(common, where(crowd[None, :], inside, inside + area[1] - common))
+    return ratio(common, where(crowd[None, :], inside, inside + area[1] - common)).kept()
 
 
 def _ranks(x: DoubleFloat) -> jax.Array:
@@ -121,16 +133,36 @@ def _ranks(x: DoubleFloat) -> jax.Array:
     return xp.sum(below, -1, dtype=xp.int32) + 1
 
 
+def number_of_words(thresholds: int) -> int:
+    """How many words hold the outcomes of a detection in one range of areas."""
+    return -(-thresholds // _WORD)
+
+
 def pack(outcome: DetectionMatches) -> jax.Array:
-    """The outcome of each detection as an integer below 2**20 for each range of areas: (D, A)."""
-    bits = xp.concatenate([outcome.matched, outcome.ignored], -1).astype(xp.int32)
-    shifts = lax.broadcasted_iota(xp.int32, bits.shape, bits.ndim - 1)
-    return xp.sum(bits << shifts, -1, dtype=xp.int32)
+    """The outcomes as whole numbers below 2**24, W for each range of areas: (..., A * W)."""
+    words = []
+    for start in range(0, outcome.matched.shape[-1], _WORD):
+        some = [x[..., start : start + _WORD] for x in (outcome.matched, outcome.ignored)]
+        bits = xp.concatenate(some, -1).astype(xp.int32)
+        shifts = lax.broadcasted_iota(xp.int32, bits.shape, bits.ndim - 1)
+        words.append(xp.sum(bits << shifts, -1, dtype=xp.int32))
+    if len(words) == 1:
+        return words[0]
+    return xp.stack(words, -1).reshape(*words[0].shape[:-1], -1)
 
 
-def unpack(word: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Masks by threshold, (T, ...): matched; and wrong, which is neither matched nor ignored."""
-    size = len(IOU_THRESHOLDS)
-    shifts = lax.expand_dims(xp.arange(2 * size, dtype=xp.int32), range(1, word.ndim + 1))
-    bits = (word[None] >> shifts) & 1 == 1
-    return bits[:size], ~bits[:size] & ~bits[size:]
+def unpack(words: jax.Array, thresholds: int) -> tuple[jax.Array, jax.Array]:
+    """Masks by threshold, (T, n): matched; and wrong, which is neither matched nor ignored.
+
+    `words` are those of one range of areas, (W, n).
+    """
+    matched, wrong = [], []
+    for place, start in enumerate(range(0, thresholds, _WORD)):
+        size = min(_WORD, thresholds - start)
+        shifts = xp.arange(2 * size, dtype=xp.int32)[:, None]
+        bits = (words[place][None] >> shifts) & 1 == 1
+        matched.append(bits[:size])
+        wrong.append(~bits[:size] & ~bits[size:])
+    if len(matched) == 1:
+        return matched[0], wrong[0]
+    return xp.concatenate(matched), xp.concatenate(wrong)

@@ -1,10 +1,11 @@
-"""Overlap of boxes `x1, y1, x2, y2`, in double-floats.
+"""Overlap of boxes, in double-floats. They are `x1, y1, x2, y2`, unless a `BoxFormat` is given.
 
 Coordinates are the first axis here, and the boxes of a pair the second: one operation serves both
 boxes, what they share and what is around them, and vector units are filled by the other axes.
 """
 
 import math
+from typing import Literal
 
 import jax
 import numpy as np
@@ -16,9 +17,20 @@ from datarax.numerics.scaling import exponent_of, normal_power_of_two, one_where
 
 MEASURES = ("iou", "giou", "diou", "ciou")
 """The rows of `overlaps`: see the metrics of these names."""
+BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
+"""The four numbers of a box: both corners; the lower corner and the size; the centre and the
+size."""
+BOX_FORMATS: dict[BoxFormat, str] = {
+    "xyxy": "x1, y1, x2, y2",
+    "xywh": "x, y, width, height",
+    "cxcywh": "the centre x, y, then width, height",
+}
+"""Each format in words."""
 
 
-def box_sizes(first: jax.Array, second: jax.Array, *, centres: bool = False) -> DoubleFloat:
+def box_sizes(
+    first: jax.Array, second: jax.Array, *, centres: bool = False, box_format: BoxFormat = "xyxy"
+) -> DoubleFloat:
     """An eighth of the widths and heights of pairs of boxes (..., 4): (2, 4, ...).
 
     Of the first box, the second, their intersection and the smallest box that holds both. The
@@ -30,8 +42,9 @@ def box_sizes(first: jax.Array, second: jax.Array, *, centres: bool = False) -> 
         first: the first box of each pair.
         second: the second box of each pair.
         centres: append what is the same part of the distances of both centres: (2, 5, ...).
+        box_format: the format of both boxes.
     """
-    corners = _corners(first, second)
+    corners, given = _corners(first, second, box_format)
     swapped = corners[:, ::-1]
     # The corners of the intersection, whose lower ones are negative too, and those around both.
     is_lesser = (corners < swapped) ^ _along(np.array([False, True]), 1, corners.ndim)
@@ -42,6 +55,8 @@ def box_sizes(first: jax.Array, second: jax.Array, *, centres: bool = False) -> 
         highs.append(highs[0])
     sums = concatenate(lows, 1) + concatenate(highs, 1)
     sizes = sums[:, :4] if centres else sums
+    if given is not None:  # the difference of the corners is rounded
+        sizes = concatenate([given, sizes[:, 2:]], 1)
     some = sizes > 0
     sizes = sizes.map(lambda part: xp.where(some, part, xp.zeros((), part.dtype)))
     if not centres:
@@ -49,13 +64,24 @@ def box_sizes(first: jax.Array, second: jax.Array, *, centres: bool = False) -> 
     return concatenate([sizes, (sums[:, 4:5] - sums[:, 5:]) * 0.5], 1)
 
 
-def _corners(first: jax.Array, second: jax.Array) -> DoubleFloat:
-    """An eighth of the corners of pairs of boxes, (4, 2, ...); the lower ones are negative."""
+def _corners(
+    first: jax.Array, second: jax.Array, box_format: BoxFormat
+) -> tuple[DoubleFloat, DoubleFloat | None]:
+    """An eighth of the corners of pairs of boxes, (4, 2, ...); the lower ones are negative.
+
+    Also an eighth of their sizes (2, 2, ...), of a format that has them; else None.
+    """
     shape = xp.broadcast_shapes(first.shape, second.shape)
     boxes = [xp.moveaxis(xp.broadcast_to(x, shape), -1, 0) for x in (first, second)]
     alike = boxes[0].dtype == boxes[1].dtype
     x = as_double(xp.stack(boxes, 1)) if alike else stack([as_double(x) for x in boxes], 1)
-    return x.times_power(_along(np.array([-1, -1, 1, 1], x.dtype) / 8, 0, x.ndim))
+    if box_format == "xyxy":
+        return x.times_power(_along(np.array([-1, -1, 1, 1], x.dtype) / 8, 0, x.ndim)), None
+    x = x * 0.125
+    place, size = x[:2], x[2:]
+    low = place if box_format == "xywh" else place - size * 0.5
+    high = place + (size if box_format == "xywh" else size * 0.5)
+    return concatenate([-low, high]), size
 
 
 def _along(x: np.ndarray, axis: int, ndim: int) -> jax.Array:

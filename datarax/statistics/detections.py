@@ -1,27 +1,40 @@
 """Batches of boxes; detections matched to ground truth, for mean average precision."""
 
+from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, integers, numeric, positive_int
+from datarax._checks import (
+    as_float,
+    default_float,
+    integers,
+    numeric,
+    positive_int,
+    python_int,
+    real,
+)
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import lax, vmap, xp
+from datarax._xp import beside, lax, vmap, xp
 from datarax.algebra.fields import field
 from datarax.distributed.collectives import replicated, unsharded
 from datarax.numerics.box_matching import (
     AREAS,
-    MOST_DETECTIONS,
+    IOU_THRESHOLDS,
+    DetectionMatches,
     Found,
     Truth,
     area_of,
+    box_overlap,
     in_areas,
     match,
+    number_of_words,
     pack,
     unpack,
 )
+from datarax.numerics.boxes import BOX_FORMATS, BoxFormat
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.recall_levels import RankedDetections
@@ -32,7 +45,9 @@ from datarax.statistics.invalid_counts import CountsInvalid, Invalid, not_finite
 from datarax.statistics.scatter_counts import count_labels
 
 
-def checked_boxes(x: ArrayLike, name: str, leading: str) -> jax.Array:
+def checked_boxes(
+    x: ArrayLike, name: str, leading: str, box_format: BoxFormat = "xyxy"
+) -> jax.Array:
     """Boxes of shape (*leading, 4), where `leading` names the axes: "N" or "N, D".
 
     Raises:
@@ -41,24 +56,32 @@ def checked_boxes(x: ArrayLike, name: str, leading: str) -> jax.Array:
     boxes = numeric(x, name)
     if boxes.ndim != len(leading.split(",")) + 1 or boxes.shape[-1] != 4:
         raise MetricInputError(
-            f"{name} of shape {boxes.shape}; expected boxes ({leading}, 4): x1, y1, x2, y2"
+            f"{name} of shape {boxes.shape}; expected boxes ({leading}, 4): "
+            f"{BOX_FORMATS[box_format]}"
         )
     return unsharded(boxes, boxes.ndim - 1)
 
 
-def unusable_boxes(boxes: jax.Array) -> Invalid:
-    """The boxes that hold NaN or infinities, or whose second corner is not after the first.
+def unusable_boxes(boxes: jax.Array, box_format: BoxFormat = "xyxy") -> Invalid:
+    """The boxes that hold NaN or infinities, whose second corner is not after the first, or whose
+    size is negative.
 
     A box without area can be used.
     """
-    reversed_ = xp.any(boxes[..., :2] > boxes[..., 2:], -1)
-    return not_finite(boxes, -1) | out_of_range(reversed_)
+    low, high = _extent(boxes, box_format)
+    return not_finite(boxes, -1) | out_of_range(xp.any(low > high, -1))
 
 
-def without_area(boxes: jax.Array) -> jax.Array:
+def without_area(boxes: jax.Array, box_format: BoxFormat = "xyxy") -> jax.Array:
     """The boxes whose width or height is zero, of those that can be used."""
-    low, high = boxes[..., :2], boxes[..., 2:]
+    low, high = _extent(boxes, box_format)
     return xp.any(low == high, -1) & xp.all(low <= high, -1)
+
+
+def _extent(boxes: jax.Array, box_format: BoxFormat) -> tuple[jax.Array, jax.Array]:
+    """Both ends of boxes; of a format with sizes, zero and the size."""
+    high = boxes[..., 2:]
+    return boxes[..., :2] if box_format == "xyxy" else xp.zeros((), high.dtype), high
 
 
 class BoxSet(NamedTuple):
@@ -81,6 +104,7 @@ class BoxSet(NamedTuple):
         valid: ArrayLike | None,
         size: int,
         prefix: str = "",
+        box_format: BoxFormat = "xyxy",
     ) -> Self:
         """Checks boxes and their labels, which are from 0 to `size - 1`.
 
@@ -89,6 +113,7 @@ class BoxSet(NamedTuple):
             labels: integers (N, K).
             valid: a mask (N, K) of the boxes that are not padding; `None` if none is.
             prefix: what the names of the arguments begin with.
+            box_format: the format of the boxes.
 
         Raises:
             MetricInputError: shapes that do not fit together; shows both.
@@ -97,7 +122,7 @@ class BoxSet(NamedTuple):
         boxes = replicated(boxes)
         labels = integers_of(boxes, labels, f"{prefix}labels")
         mask = mask_of(boxes, valid, f"{prefix}valid", default=True)
-        bad = unusable_boxes(boxes) | out_of_range(~in_range(labels, size), labels)
+        bad = unusable_boxes(boxes, box_format) | out_of_range(~in_range(labels, size), labels)
         # Cast only after the check of the range.
         return cls(boxes, labels.astype(xp.int32), mask, bad.where(mask))
 
@@ -149,8 +174,7 @@ def mask_of(boxes: jax.Array, x: ArrayLike | None, name: str, *, default: bool) 
 
 MOST_CLASSES = 2**20
 """With more, a class and a rank do not fit a float32."""
-RANKS = (1, 10, MOST_DETECTIONS)
-"""Recall is computed for the first 1, 10 and 100 detections of a class in an image, by score."""
+_MOST_CODES = 2**24
 
 
 class Ranked(NamedTuple):
@@ -158,16 +182,19 @@ class Ranked(NamedTuple):
 
     ranking: RankedDetections
     tier: jax.Array
-    """The place in `RANKS` of the least number of detections that includes it."""
+    """The place in `max_detections` of the least number of detections that includes it."""
     words: jax.Array
-    """The outcome of the match in each range of areas, packed: see `unpack`. (A, n)."""
+    """The outcome of the match in each range of areas, packed: see `unpack`. (A, W, n)."""
     weight: jax.Array
     """0 for unused rows."""
+    thresholds: int
+    """The number of thresholds, T."""
 
     def outcomes(self, area: jax.Array, tier: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The weights of right and of wrong detections, (T, n), among the first ranks of a tier."""
         w = xp.where(self.tier <= tier, self.weight, 0)
-        return tuple(xp.where(x, w[None], 0) for x in unpack(self.words[area]))  # type: ignore
+        outcomes = unpack(self.words[area], self.thresholds)
+        return tuple(xp.where(x, w[None], 0) for x in outcomes)  # type: ignore[return-value]
 
 
 class Detections(KeepsRows, CountsInvalid, kw_only=False):
@@ -175,7 +202,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
 
     Detections are matched within their image when it is folded in. Those that do not fit are
     dropped and counted: those of later batches, and of later devices. A detection takes no room if
-    100 others of its class in its image have higher scores.
+    100 others (the last of `max_detections`) of its class in its image have higher scores.
 
     Example:
         >>> import jax.numpy as jnp
@@ -190,7 +217,14 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
     num_classes: int
     """C: labels are from 0 to `num_classes - 1`."""
     capacity: int = field(default=2**17)
-    """The number of detections kept, also after a merge. One takes 28 bytes (56 with x64)."""
+    """The number of detections kept, also after a merge. One takes 28 bytes (56 with x64), and 16
+    more for each 12 thresholds beyond the first 12."""
+    iou_thresholds: tuple[float, ...] | None = None
+    """The least IoU of a match, T of them; `None` for 0.5, 0.55, ..., 0.95."""
+    max_detections: tuple[int, ...] = (1, 10, 100)
+    """How many detections of a class in an image count, by score: one recall for each."""
+    box_format: BoxFormat = "xyxy"
+    """The format of the boxes."""
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")
@@ -198,8 +232,17 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
             raise MetricInputError(
                 f"num_classes={self.num_classes}; expected at most {MOST_CLASSES}"
             )
-        # Score; class and tier; a word for each range of areas; weight.
-        self.rows = WeightedRows(self.capacity, (3 + len(AREAS),), default_float().name)
+        self.iou_thresholds = checked_thresholds(self.iou_thresholds)
+        self.max_detections = checked_numbers(self.max_detections)
+        if self.num_classes * len(self.max_detections) > _MOST_CODES:
+            raise MetricInputError(
+                f"max_detections has {len(self.max_detections)} numbers for "
+                f"num_classes={self.num_classes}; expected at most "
+                f"{_MOST_CODES // self.num_classes}"
+            )
+        # Score; class and tier; words for each range of areas; weight.
+        words = len(AREAS) * number_of_words(len(self.thresholds))
+        self.rows = WeightedRows(self.capacity, (3 + words,), default_float().name)
         self.counts = MetricAccumulator(np.zeros((len(AREAS), self.num_classes)))
 
     def update(
@@ -214,23 +257,29 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         target_valid: ArrayLike | None = None,
         crowd: ArrayLike | None = None,
         area: ArrayLike | None = None,
+        ignore: ArrayLike | None = None,
         weights: Weights = None,
     ) -> Self:
         """Folds in images: see `MeanAveragePrecision.update`."""
-        boxes = checked_boxes(boxes, "boxes", "N, D")
-        true_boxes = replicated(checked_boxes(target_boxes, "target_boxes", "N, G"))
+        form = self.box_format
+        boxes = checked_boxes(boxes, "boxes", "N, D", form)
+        true_boxes = replicated(checked_boxes(target_boxes, "target_boxes", "N, G", form))
         if boxes.shape[0] != true_boxes.shape[0]:
             raise MetricInputError(
                 f"boxes of shape {boxes.shape} and target_boxes of shape {true_boxes.shape}; "
                 f"expected as many images N in (N, D, 4) and (N, G, 4)"
             )
 
-        found = BoxSet.of(boxes, labels, valid, self.num_classes)
+        found = BoxSet.of(boxes, labels, valid, self.num_classes, box_format=form)
         there = mask_of(true_boxes, target_valid, "target_valid", default=True)
         is_crowd = mask_of(true_boxes, crowd, "crowd", default=False)
+        flat = there & ~is_crowd & without_area(true_boxes, form)
+        ignored = None if ignore is None else mask_of(true_boxes, ignore, "ignore", default=False)
+        if ignored is not None:
+            flat = flat & ~ignored
         # For example padding that `target_valid` does not mark.
-        flat = there & ~is_crowd & without_area(true_boxes)
-        truth = BoxSet.of(true_boxes, target_labels, there & ~flat, self.num_classes, "target_")
+        there = there & ~flat
+        truth = BoxSet.of(true_boxes, target_labels, there, self.num_classes, "target_", form)
         scores = as_float(numbers_of(found.boxes, scores, "scores"))
         unusable = (found.unusable | not_finite(scores).where(found.valid)).any((1,))
         unusable |= truth.unusable.any((1,))
@@ -243,10 +292,12 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         used = w.astype(xp.bool_)
         found, truth = found.among(used), truth.among(used)
         if area is None:
-            areas = area_of(truth.boxes)
+            areas = area_of(truth.boxes, form)
         else:
             areas = DoubleFloat.of(xp.where(truth.valid, area, 0))
         in_area = in_areas(areas)
+        if ignored is not None:
+            in_area = in_area & ~ignored[..., None]
 
         # Scores that are subnormal count as zero, because some devices make them so.
         keep = found.valid & (xp.abs(scores) >= np.finfo(default_float()).tiny)
@@ -256,19 +307,29 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
             xp.take_along_axis(x, lax.expand_dims(order, range(2, x.ndim)), 1)
             for x in (found.boxes, found.labels, found.valid, scores)
         )
-        outcome = vmap(match)(
-            Found(boxes, labels, valid),
-            Truth(truth.boxes, truth.labels, truth.valid, is_crowd, in_area),
+
+        def matched(
+            boxes: jax.Array, labels: jax.Array, valid: jax.Array, there: jax.Array, truth: Truth
+        ) -> DetectionMatches:
+            found = Found(labels, valid, in_areas(area_of(boxes, form)))
+            overlap = box_overlap(boxes, there, truth.crowd, form)
+            return match(found, truth, overlap, self.thresholds, most)
+
+        most = self.max_detections[-1]
+        outcome = vmap(matched)(
+            *(boxes, labels, valid, truth.boxes),
+            Truth(truth.labels, truth.valid, is_crowd, in_area),
         )
-        tier = xp.searchsorted(xp.array(RANKS, xp.int32), outcome.rank, side="right")
+        tiers = np.array(self.max_detections, np.int32)
+        tier = xp.searchsorted(beside(outcome.rank, tiers), outcome.rank, side="right")
         columns = (
             scores[..., None],
-            (labels * len(RANKS) + tier.astype(xp.int32))[..., None],
+            (labels * len(tiers) + tier.astype(xp.int32))[..., None],
             pack(outcome),
             xp.broadcast_to(w[:, None], scores.shape)[..., None],
         )
         rows = xp.concatenate([x.astype(self.rows.dtype) for x in columns], -1)
-        keep = valid & (outcome.rank < MOST_DETECTIONS)
+        keep = valid & (outcome.rank < most)
 
         counts = in_area & (truth.valid & ~is_crowd)[..., None]
 
@@ -290,18 +351,59 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         """The weight of the ground truth, crowds excluded, by range of areas and class: (A, C)."""
         return self.counts.double
 
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The least IoU of a match, T of them."""
+        return IOU_THRESHOLDS if self.iou_thresholds is None else self.iou_thresholds
+
     def ranked(self) -> Ranked:
         """The detections that are kept, sorted."""
         used, data = self.rows.is_filled, xp.asarray(self.rows.data)
         score, label, *words, w = xp.where(used[:, None], data, 0).T
-        # A row holds `label * len(RANKS) + tier`. Unused rows get a label above all classes, so
-        # that they come last.
-        label = xp.where(used, label.astype(xp.int32), self.num_classes * len(RANKS))
-        order = xp.lexsort((score, label // len(RANKS)))
+        # A row holds the label times the number of tiers, and its tier. Unused rows get a label
+        # above all classes, so that they come last.
+        tiers = len(self.max_detections)
+        label = xp.where(used, label.astype(xp.int32), self.num_classes * tiers)
+        order = xp.lexsort((score, label // tiers))
         score, label, w = score[order], label[order], w[order]
+        packed = xp.stack(words)[:, order].astype(xp.int32)
         return Ranked(
-            RankedDetections.of(label // len(RANKS), score),
-            label % len(RANKS),
-            xp.stack(words)[:, order].astype(xp.int32),
+            RankedDetections.of(label // tiers, score),
+            label % tiers,
+            packed.reshape(len(AREAS), -1, packed.shape[-1]),
             w,
+            len(self.thresholds),
         )
+
+
+def checked_thresholds(given: object) -> tuple[float, ...] | None:
+    """The thresholds of `iou_thresholds=`, as Python floats; `None` for those of COCO.
+
+    Raises:
+        MetricInputError: they are no numbers above 0 and up to 1, in increasing order.
+    """
+    if given is None:
+        return None
+    found = tuple(given) if isinstance(given, Iterable) else ()
+    numbers = [real(x, "iou_thresholds") for x in found]
+    if not numbers or sorted(set(numbers)) != numbers or not 0 < numbers[0] <= numbers[-1] <= 1:
+        raise MetricInputError(
+            f"iou_thresholds={given!r}; expected increasing numbers above 0 and up to 1, such as "
+            f"(0.5, 0.75), or None for 0.5, 0.55, ..., 0.95"
+        )
+    return None if tuple(numbers) == IOU_THRESHOLDS else tuple(numbers)
+
+
+def checked_numbers(given: object) -> tuple[int, ...]:
+    """The numbers of `max_detections=`, as Python integers.
+
+    Raises:
+        MetricInputError: they are no positive integers in increasing order.
+    """
+    found = tuple(map(python_int, given)) if isinstance(given, Iterable) else ()
+    whole = all(isinstance(x, int) and not isinstance(x, bool) and x > 0 for x in found)
+    if not found or not whole or sorted(set(found)) != list(found):
+        raise MetricInputError(
+            f"max_detections={given!r}; expected increasing positive integers, such as (1, 10, 100)"
+        )
+    return found

@@ -10,30 +10,27 @@ from datarax._xp import beside, lax, xp
 from datarax.algebra.fields import state
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
-from datarax.numerics.box_matching import AREAS, IOU_THRESHOLDS
+from datarax.numerics.box_matching import AREAS
+from datarax.numerics.boxes import BoxFormat
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.recall_levels import average_precision
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.detections import Detections
-
-_CURVES = {"100": (0, 2), **{area: (i, 2) for i, area in enumerate(AREAS) if i}}
-_CURVES |= {"1": (0, 0), "10": (0, 1)}
-"""The curves that are read: the place in `AREAS` of the boxes, and the place in `RANKS` of how many
-detections of an image count."""
 
 
 class MeanAveragePrecision(Metric):
     """The mean average precision and recall of detected boxes, as COCO's evaluation has them.
 
     In each image, the detections of a class are matched to its ground truth in the order of their
-    scores, at the IoU thresholds 0.5, 0.55, ..., 0.95. The average precision of a class is the mean
+    scores, at each of `iou_thresholds`. The average precision of a class is the mean
     over the levels of recall 0, 0.01, ..., 1 of the highest precision at that recall or a higher
     one; its recall is that of all its detections. A dict, of means over classes and thresholds:
 
-    - `map`; at one threshold `map_50`, `map_75`; for boxes of up to 32^2, up to 96^2 and more
-      pixels `map_small`, `map_medium`, `map_large`;
-    - `mar_1`, `mar_10`, `mar_100`: the recall of so many detections of a class in each image;
-      `mar_small`, `mar_medium`, `mar_large`.
+    - `map`; at one threshold `map_50`, `map_75`, which are NaN if it is none of `iou_thresholds`;
+      for boxes of up to 32^2, up to 96^2 and more pixels `map_small`, `map_medium`, `map_large`;
+    - `mar_1`, `mar_10`, `mar_100`: the recall of so many detections of a class in each image, for
+      each of `max_detections`; `mar_small`, `mar_medium`, `mar_large`;
+    - with `per_class=True`, `map_per_class`, (C,).
 
     A class without ground truth has NaN, and is excluded from the mean; no ground truth at all
     gives NaN, where COCO's evaluation has -1. It equals `pycocotools.cocoeval.COCOeval` with
@@ -47,7 +44,8 @@ class MeanAveragePrecision(Metric):
     T.-Y. Lin and others (2014), https://doi.org/10.1007/978-3-319-10602-1_48.
 
     Raises:
-        MetricInputError: sizes that are not positive integers, or more than 2^20 classes.
+        MetricInputError: sizes that are not positive integers, more than 2^20 classes, thresholds
+            or numbers of detections that do not increase.
 
     Example:
         >>> import jax.numpy as jnp
@@ -70,11 +68,25 @@ class MeanAveragePrecision(Metric):
     """The number of detections that are kept in all."""
     average: Literal["macro"] | None = "macro"
     """"macro" is the mean over the classes with ground truth; `None` gives one value per class."""
+    iou_thresholds: tuple[float, ...] | None = None
+    """The least IoU of a match, increasing; `None` for 0.5, 0.55, ..., 0.95. More than 12 take 16
+    more bytes for each 12."""
+    max_detections: tuple[int, ...] = (1, 10, 100)
+    """How many detections of a class count in an image: those of the highest scores. There is a
+    recall for each number, and the last one is that of all other values."""
+    box_format: BoxFormat = "xyxy"
+    """The four numbers of a box: "xyxy" both corners, "xywh" the corner x, y, the width and the
+    height, as in the files of COCO, "cxcywh" the centre, the width and the height."""
+    per_class: bool = False
+    """Whether `map_per_class` is given, too."""
 
     statistic: Detections = state()
 
     def __post_init__(self) -> None:
         self.statistic = Detections.from_fields(self)
+        # Checked, and as tuples, which can be compared.
+        self.iou_thresholds = self.statistic.iou_thresholds
+        self.max_detections = self.statistic.max_detections
 
     @shareable
     def update(
@@ -89,18 +101,19 @@ class MeanAveragePrecision(Metric):
         target_valid: ArrayLike | None = None,
         crowd: ArrayLike | None = None,
         area: ArrayLike | None = None,
+        ignore: ArrayLike | None = None,
         weights: Weights = None,
     ) -> Self:
         """A new metric with the images folded in; no communication.
 
         All detections and the whole ground truth of an image must be in one update. An image is
-        invalid if one of its boxes has NaN, infinities, x2 < x1 or y2 < y1, a score that is not
-        finite, a label out of range, or an area that is negative or not finite. A box of the ground
-        truth without width or height, unless it is a crowd, is invalid by itself: there is nothing
-        to be found, and the rest of the image counts.
+        invalid if one of its boxes has NaN, infinities, x2 < x1, y2 < y1 or a negative size, a
+        score that is not finite, a label out of range, or an area that is negative or not finite. A
+        box of the ground truth without width or height, unless it is a crowd or ignored, is invalid
+        by itself: there is nothing to be found, and the rest of the image counts.
 
         Args:
-            boxes: the detections (N, D, 4): x1, y1, x2, y2.
+            boxes: the detections (N, D, 4), in `box_format`: x1, y1, x2, y2.
             scores: (N, D), any finite numbers.
             labels: integers (N, D) from 0 to `num_classes - 1`.
             target_boxes: the ground truth (N, G, 4).
@@ -112,6 +125,8 @@ class MeanAveragePrecision(Metric):
                 of its area is ignored, and there is none to be found.
             area: (N, G), the area by which the ground truth is small, medium or large, for example
                 that of a mask; by default the area of the box.
+            ignore: a mask (N, G) of boxes that need not be found. The detection that matches one is
+                neither right nor wrong; a second one is wrong.
             weights: by image, (N,).
 
         Raises:
@@ -129,12 +144,19 @@ class MeanAveragePrecision(Metric):
                 target_valid=target_valid,
                 crowd=crowd,
                 area=area,
+                ignore=ignore,
                 weights=weights,
             )
         )
 
     def compute(self) -> PyTree:
         ranked, support = self.statistic.ranked(), self.statistic.support
+        thresholds, numbers = self.statistic.thresholds, self.max_detections
+        areas, last = ("small", "medium", "large"), len(numbers) - 1
+        # The curves that are read: the place in `AREAS` of the boxes, and the place in
+        # `max_detections` of how many detections of an image count.
+        curves = {"all": (0, last), **{area: (i, last) for i, area in enumerate(AREAS) if i}}
+        curves |= {f"{number}": (0, i) for i, number in enumerate(numbers[:-1])}
 
         def curve(place: jax.Array) -> tuple[DoubleFloat, DoubleFloat]:
             area, tier = place
@@ -142,30 +164,38 @@ class MeanAveragePrecision(Metric):
             return average_precision(ranked.ranking, right, wrong, support[area])
 
         # One after the other, because they take much memory.
-        codes = beside(support, np.array(tuple(_CURVES.values()), np.int32))
+        codes = beside(support, np.array(tuple(curves.values()), np.int32))
         # Both are (curves, T, C): T thresholds of the IoU, C classes.
         precision, recall = lax.map(curve, codes)
 
-        def mean(x: DoubleFloat, curve: str, threshold: float | None = None) -> jax.Array:
+        def mean(
+            x: DoubleFloat, curve: str, threshold: float | None = None, average: str | None = ""
+        ) -> jax.Array:
             """Of (curves, T, C), over the thresholds or at one, and over the classes if asked."""
-            x = x[tuple(_CURVES).index(curve)]
-            if threshold is None:
-                x = x.sum(0) / len(IOU_THRESHOLDS)
-            else:
-                x = x[IOU_THRESHOLDS.index(threshold)]
+            x = x[tuple(curves).index(curve)]
             # A class without ground truth of this size has no recall, and is not averaged.
-            some = support[_CURVES[curve][0]] > 0
-            if self.average is None:
+            some = support[curves[curve][0]] > 0
+            if threshold is None:
+                x = x.sum(0) / len(thresholds)
+            elif threshold in thresholds:
+                x = x[thresholds.index(threshold)]
+            else:
+                x, some = x[0], some & False
+            if (self.average if average == "" else average) is None:
                 return nan_where(~some, x.to_float())
             number = xp.sum(some, dtype=x.dtype)
             zero = DoubleFloat.of(xp.zeros(x.shape, x.dtype))
             return (where(some, x, zero).sum() / number).to_float()
 
-        areas = ("small", "medium", "large")
-        return {
-            "map": mean(precision, "100"),
-            "map_50": mean(precision, "100", 0.5),
-            "map_75": mean(precision, "100", 0.75),
+        recalls = {f"{number}": f"{number}" for number in numbers[:-1]} | {f"{numbers[-1]}": "all"}
+        values = {
+            "map": mean(precision, "all"),
+            "map_50": mean(precision, "all", 0.5),
+            "map_75": mean(precision, "all", 0.75),
             **{f"map_{area}": mean(precision, area) for area in areas},
-            **{f"mar_{name}": mean(recall, name) for name in ("1", "10", "100", *areas)},
+            **{f"mar_{name}": mean(recall, curve) for name, curve in recalls.items()},
+            **{f"mar_{area}": mean(recall, area) for area in areas},
         }
+        if self.per_class:
+            values["map_per_class"] = mean(precision, "all", average=None)
+        return values

@@ -36,6 +36,74 @@ def test_equals_pycocotools(rng):
             assert np.isnan(value[2])
 
 
+OPTIONS = (
+    {"iou_thresholds": (0.3,), "max_detections": (7,)},
+    {"iou_thresholds": (0.5, 0.9), "max_detections": (2, 5, 60, 130), "box_format": "xywh"},
+    # More than fit one word, and more than reach a threshold of 1 but for what is rounded.
+    {"iou_thresholds": tuple(np.linspace(0.05, 1, 29).tolist()), "box_format": "cxcywh"},
+)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_equal_those_of_pycocotools(rng, options):
+    batch = images(rng, right=0.8)
+    batch["boxes"][:, :3] = batch["target_boxes"][:, :3]  # an overlap of 1
+    batch["ignore"] = rng.random(batch["crowd"].shape) < 0.2
+    config = {name: x for name, x in options.items() if name != "box_format"}
+    want = coco.by_class(batch, CLASSES, **config)
+    form = options.get("box_format", "xyxy")
+    given = dict(batch)
+    for name in ("boxes", "target_boxes"):
+        given[name] = coco.in_format(batch[name], form)
+    metric = MeanAveragePrecision(num_classes=CLASSES, capacity=2048, per_class=True, **options)
+    got = update(metric, **given).compute()
+    np.testing.assert_allclose(got.pop("map_per_class"), want["map"], atol=1e-7)
+    assert set(got) == set(want)
+    for name, value in got.items():
+        mean = np.nanmean(want[name]) if np.isfinite(want[name]).any() else np.nan
+        np.testing.assert_allclose(value, mean, atol=1e-7, err_msg=name)
+
+
+def test_options_in_a_program(rng):
+    batch = images(rng)
+    batch["ignore"] = rng.random(batch["crowd"].shape) < 0.2
+    for name in ("boxes", "target_boxes"):
+        batch[name] = coco.in_format(batch[name], "xywh").astype(np.float32)
+    metric = MeanAveragePrecision(num_classes=CLASSES, capacity=2048, **OPTIONS[1])
+    want = update(metric, **batch)
+    got = jax.jit(lambda metric, batch: metric.update(**batch))(metric, batch)
+    jax.tree.map(np.testing.assert_array_equal, got.compute(), want.compute())
+
+
+def test_sizes_are_not_rounded():
+    # The corners 0.1 + 32 and 1e6 + 32 are rounded, and so are differences of them.
+    boxes = np.array([[[0.1, 0.1, 32, 32], [1e6 + 0.1, 0.3, 32, 32]]])
+    scores, labels = np.array([[0.9, 0.8]]), np.zeros((1, 2), np.int32)
+    metric = MeanAveragePrecision(num_classes=1, capacity=4, box_format="xywh")
+    for dtype in (np.float64, np.float32):
+        x = boxes.astype(dtype)
+        value = metric.update(x, scores, labels, x, labels).compute()
+        assert value["map_small"] == value["map_medium"] == 1
+        assert np.isnan(value["map_large"])
+        half = x * dtype([1, 1, 1, 0.5])
+        value = metric.update(half, scores, labels, x, labels).compute()
+        np.testing.assert_allclose(value["map_50"], 1, err_msg="the IoU is 0.5")
+        assert value["map"] == np.float32(0.1)
+
+
+def test_a_box_of_negative_size_is_invalid():
+    box, scores, labels = np.float32([[[5, 5, -1, 3]]]), np.ones((1, 1)), np.zeros((1, 1), np.int32)
+    for form in ("xywh", "cxcywh"):
+        metric = MeanAveragePrecision(num_classes=1, capacity=4, box_format=form)
+        for boxes, truth in ((box, abs(box)), (abs(box), box)):
+            assert int(metric.update(boxes, scores, labels, truth, labels).invalid_count()) == 1
+        flat = abs(box) * np.float32([1, 1, 0, 1])
+        seen = metric.update(abs(box), scores, labels, flat, labels)
+        assert int(seen.invalid_count()) == 1
+        seen = metric.update(abs(box), scores, labels, flat, labels, ignore=labels + 1)
+        assert int(seen.invalid_count()) == 0
+
+
 def test_no_order_matters(rng):
     batch = images(rng)
     batch["scores"] = np.round(batch["scores"] * 8)  # many are equal
@@ -196,6 +264,14 @@ def test_configuration_is_checked():
         ({"num_classes": 2**21}, "num_classes=2097152"),
         ({"num_classes": 2, "capacity": 0}, "capacity=0"),
         ({"num_classes": 2, "average": "micro"}, "average='micro'"),
+        ({"num_classes": 2, "box_format": "yxyx"}, "box_format='yxyx'"),
+        ({"num_classes": 2, "iou_thresholds": 0.5}, "iou_thresholds=0.5; expected increasing"),
+        ({"num_classes": 2, "iou_thresholds": ()}, r"iou_thresholds=\(\); expected increasing"),
+        ({"num_classes": 2, "iou_thresholds": (0.7, 0.5)}, r"\(0.7, 0.5\); expected increasing"),
+        ({"num_classes": 2, "iou_thresholds": (50, 75)}, "expected increasing numbers above 0"),
+        ({"num_classes": 2, "max_detections": 100}, "max_detections=100; expected increasing"),
+        ({"num_classes": 2, "max_detections": (10, 1)}, "max_detections=.*expected increasing"),
+        ({"num_classes": 2**20, "max_detections": range(1, 18)}, "expected at most 16"),
     ):
         with pytest.raises(datarax.MetricInputError, match=message):
             MeanAveragePrecision(**config)
