@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import datarax.metrics
 from datarax._errors import MetricInputError
+from datarax.algebra.state import walk
 from datarax.evaluation.files import natural, type_in
 from datarax.evaluation.tables import ColumnType, Outputs, Table, Types
 from datarax.evaluation.tasks import nearest
@@ -176,6 +177,23 @@ def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[
         )
         for output, names in chosen.items()
     ), types
+
+
+def grouping_columns(metric: Metric, feeds: Iterable[Feed]) -> list[str]:
+    """The columns whose equal values must be in one update, such as the ids of queries."""
+    groups = {getattr(each, "together_by", None) for each in walk(metric)} - {None}
+    outputs = {route.output for route in metric.routes() if route.argument in groups}
+    return [name for feed in feeds if feed.output in outputs for name in feed.columns]
+
+
+def takes_index(metric: Metric, feeds: Iterable[Feed], wanted: bool = False) -> bool:
+    """True if rows need ids that no column has, because the metric or the caller wants them.
+
+    The id of a row is its place in its file. So what a bootstrap draws does not depend on the size
+    of the batches, nor on who reads them.
+    """
+    wanted |= any(route.argument == route.output == INDEX for route in metric.routes())
+    return wanted and all(feed.output != INDEX for feed in feeds)
 
 
 def alternatives(name: str, names: Iterable[str]) -> str:

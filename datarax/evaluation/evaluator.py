@@ -18,8 +18,15 @@ from datarax._errors import (
     MetricInputError,
     MetricTypeError,
 )
-from datarax.algebra.state import walk
-from datarax.evaluation.columns import INDEX, Columns, Encoded, Names, feeds_of
+from datarax.evaluation.columns import (
+    INDEX,
+    Columns,
+    Encoded,
+    Names,
+    feeds_of,
+    grouping_columns,
+    takes_index,
+)
 from datarax.evaluation.engines import ProcessExecutor, available_cpus
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
@@ -172,12 +179,9 @@ class FileFold:
         encode, together = None, None
         if isinstance(columns, Encoded):
             encode, together = columns.encode, columns.together
-        routes, fed = metric.routes(), {feed.output for feed in feeds}
         # A metric of groups, such as queries, needs all rows of a group in one update: so all rows
         # of a file, unless the encoding sees to it.
-        groups = {getattr(each, "together_by", None) for each in walk(metric)} - {None}
-        grouped = any(route.argument in groups and route.output in fed for route in routes)
-        at_once = encode is None and grouped
+        at_once = encode is None and bool(grouping_columns(metric, feeds))
         parts = parts_of(tables, whole=at_once or together is not None)
         rows = None
         if not at_once:
@@ -185,10 +189,7 @@ class FileFold:
             most, number = max((part.rows for part in parts), default=1), len(devices or [0])
             # As many on each device.
             rows = max(min(batch_size, power_of_two(most)) // number, 1) * number
-        # Without a column of ids, the id of a row is its place in its file. So what a bootstrap
-        # draws does not depend on the size of the batches, nor on who reads them.
-        wanted = any(route.argument == route.output == INDEX for route in routes)
-        index = INDEX if (wanted or keep is not None) and INDEX not in fed else None
+        index = INDEX if takes_index(metric, feeds, keep is not None) else None
         folding = Folding(
             packed(metric.emptied()),
             partial(batches, feeds=feeds, types=types, rows=rows, index=index),

@@ -70,7 +70,10 @@ def type_in(table: Table, name: str) -> ColumnType | None:
     In a file of text, a column may have its first value, or its name, far below the first rows.
     """
     found = table.types.get(name)
-    return _found_below(table.file, table.text, name) or found if _may_be_below(found) else found
+    is_file = Path(table.path).suffix.lower() in FORMATS
+    if is_file and _may_be_below(found):
+        return _found_below(table.file, table.text, name) or found
+    return found
 
 
 def _may_be_below(found: ColumnType | None) -> bool:
