@@ -76,19 +76,20 @@ def _extreme(ufunc: np.ufunc) -> Callable[..., Host]:
 
 def _where(condition: Host, *values: PyTree) -> PyTree:
     """`np.where`, which takes thirty times as long if the condition cannot be predicted."""
-    if np.size(condition) <= _MANY or condition.dtype != np.bool_:
+    is_long = isinstance(condition, np.ndarray) and condition.size > _MANY
+    if not is_long or condition.dtype != np.bool_:
         return np.where(condition, *values)
     x, y = values
     dtype = np.result_type(x, y)
     held = np.count_nonzero(condition)
     if held in (0, condition.size):  # mostly, all rows can be used
-        shape, chosen = np.broadcast_shapes(*map(np.shape, (condition, x, y))), x if held else y
-        if np.shape(chosen) == shape and chosen.dtype == dtype:
+        shape, chosen = np.broadcast(condition, x, y).shape, x if held else y
+        if isinstance(chosen, np.ndarray) and chosen.shape == shape and chosen.dtype == dtype:
             return chosen.copy()
     if dtype.kind not in "biuf":
         return np.where(condition, x, y)
     whole = np.dtype(f"int{8 * dtype.itemsize}")
-    a, b = (np.asarray(each, dtype).view(whole) for each in values)
+    a, b = np.asarray(x, dtype).view(whole), np.asarray(y, dtype).view(whole)
     mask = np.negative(condition.view(np.int8)).astype(whole)  # all bits, or none
     return (((a ^ b) & mask) ^ b).view(dtype)
 

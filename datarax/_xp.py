@@ -356,7 +356,8 @@ class _At:
                 each = np.where((each < 0) | (each >= n), n, each)
                 spare[axis, 1] = 1
             safe[i] = each
-        padded, places = np.pad(x, spare) if spare.any() else x.copy(), tuple(safe)
+        is_padded, places = spare.any(), tuple(safe)
+        padded = np.pad(x, spare) if is_padded else x.copy()
         if what == "set":
             padded[places] = y
         elif len(scattered) == len(index) - any(each is Ellipsis for each in index) and (
@@ -365,7 +366,7 @@ class _At:
             _scatter(_UFUNCS[what], padded, [safe[i] for i, _ in scattered], y)
         else:
             _UFUNCS[what].at(padded, places, y)
-        return padded[tuple(slice(n) for n in x.shape)]
+        return padded[tuple(slice(n) for n in x.shape)] if is_padded else padded
 
     set = partialmethod(_changed, "set")
     add = partialmethod(_changed, "add")
@@ -382,11 +383,9 @@ def _scatter(ufunc: np.ufunc, x: Host, index: list[Host], y: ArrayLike) -> None:
     NumPy is fast where one flat array is indexed by one flat array.
     """
     axes = x.shape[x.ndim - len(index) :]
-    place = np.ravel_multi_index(np.broadcast_arrays(*index), axes).ravel()
-    tables = x.reshape(-1, math.prod(axes))
-    values = np.broadcast_to(
-        y, (*x.shape[: -len(index)], *np.broadcast_shapes(*map(np.shape, index)))
-    )
+    tables, places = x.reshape(-1, math.prod(axes)), np.broadcast_arrays(*index)
+    values = np.broadcast_to(y, (*x.shape[: -len(index)], *places[0].shape))
+    place = np.ravel_multi_index(places, axes).ravel()
     for table, each in zip(tables, values.reshape(len(tables), -1), strict=True):
         ufunc.at(table, place, each)
 

@@ -1,7 +1,7 @@
 """Axes that all arrays of a state have before their own, as out of `vmap`: it is several states."""
 
-from collections.abc import Iterator
 from functools import lru_cache
+from itertools import repeat
 
 import jax
 
@@ -14,31 +14,26 @@ from datarax.algebra.pytrees import states_in, without_children
 def find_leading_axes(state: PyTree) -> tuple[int, ...]:
     """The sizes of the axes that all arrays of a state have before their own, or ()."""
     found: tuple[int, ...] = ()
-    # Mostly the first array has none, which is known without looking at all of them.
-    for axes in _axes_before(state):
-        if not axes or axes != (found or axes):
-            return ()
-        found = axes
-    return found
-
-
-def _axes_before(state: PyTree) -> Iterator[tuple[int, ...]]:
-    """For each array of a state, the sizes of the axes before those of the empty state."""
     coming = [state]
     while coming:
         each = coming.pop()
         if each.owns_mesh:  # it has an axis of devices, and knows it
-            yield ()
-        elif not each.holds_arrays:
+            return ()
+        if not each.holds_arrays:
             # Not `states_within`, which for a collection are its members: these are its stacks.
-            coming.extend(reversed(states_in(tuple(each.children().values()))))
-        else:
-            for name, shapes in _own_shapes(type(each), vars(each)["_aux"], x64_enabled()):
-                # A number has fewer parts with x64.
-                for own, x in zip(shapes, jax.tree.leaves(getattr(each, name)), strict=False):
-                    shape = getattr(x, "shape", ())
-                    axes = shape[: len(shape) - len(own)]
-                    yield axes if shape[len(axes) :] == own else ()
+            children = map(getattr, repeat(each), vars(each)["_children"])
+            coming.extend(reversed(states_in(*children)))
+            continue
+        for name, shapes in _own_shapes(type(each), vars(each)["_aux"], x64_enabled()):
+            # A number has fewer parts with x64.
+            for own, x in zip(shapes, jax.tree.leaves(getattr(each, name)), strict=False):
+                shape = getattr(x, "shape", ())
+                axes = shape[: len(shape) - len(own)]
+                # Mostly the first array has none, and the others need not be looked at.
+                if not axes or shape[len(axes) :] != own or axes != (found or axes):
+                    return ()
+                found = axes
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -190,12 +190,17 @@ def is_state(x: object) -> bool:
     return isinstance(x, StateNode)
 
 
-def states_in(tree: PyTree) -> list[PyTree]:
-    """The outermost states in a pytree."""
-    if isinstance(tree, StateNode):  # most are, or are arrays: the tree need not be flattened
-        return [tree]
-    if isinstance(tree, np.ndarray | np.generic | jax.Array):
-        return []
-    if type(tree) is tuple:
-        return [state for each in tree for state in states_in(each)]
-    return list(filter(is_state, jax.tree.leaves(tree, is_leaf=is_state)))
+def states_in(*trees: PyTree) -> list[PyTree]:
+    """The outermost states in pytrees."""
+    found: list[PyTree] = []
+    coming = [*reversed(trees)]
+    while coming:
+        each = coming.pop()
+        # Most are states or arrays, or tuples of these: the tree need not be flattened.
+        if isinstance(each, StateNode):
+            found.append(each)
+        elif type(each) is tuple:
+            coming.extend(reversed(each))
+        elif not isinstance(each, np.ndarray | np.generic | jax.Array):
+            found += filter(is_state, jax.tree.leaves(each, is_leaf=is_state))
+    return found

@@ -446,11 +446,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
 
     def states_within(self) -> "list[State]":
         """The states that `walk` visits next: the children, or the states within them."""
-        found = []
-        for name in self._children:
-            child = getattr(self, name)
-            found += states_in(child)
-        return found
+        return states_in(*map(getattr, repeat(self), self._children))
 
     def _children_of_data(self) -> Parts:
         """The children, without the counts of what could not be used."""

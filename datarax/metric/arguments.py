@@ -322,9 +322,9 @@ def checked_given(readers: Iterable[Argument], given: GivenNumbers, caller: str)
             names it, and the metric.
     """
     readers = list(readers)
-    read = sorted({each.argument for each in readers})
     numbers = []
     for name, value in given:
+        read = sorted({each.argument for each in readers})
         if name not in read:
             listed = ", ".join(f"{each}=" for each in read) or "nothing"
             raise MetricInputError(

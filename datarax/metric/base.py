@@ -16,12 +16,12 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import OnInvalid, PyTree
-from datarax._xp import is_traced, read_on_host, when_known
+from datarax._xp import fetched, is_traced, on_host
 from datarax.algebra.fields import field
 from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.memo import given_number, one_reading
 from datarax.algebra.rows import Target
-from datarax.algebra.saving import requiring_arrays
+from datarax.algebra.saving import require_arrays, requiring_arrays
 from datarax.algebra.state import State
 from datarax.distributed.placement import everywhere, mesh_of, outside_mesh
 from datarax.metric.arguments import (
@@ -150,10 +150,11 @@ class Metric(State, door=updating):
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
-        reading = read(self)
-        if not is_traced(self):  # inside `jit` the counts are not known, so nothing can be said
-            name = type(self).__name__
-            reading.checked(name).warned_of_undefined(name).warned_of_scores(name)
+        if is_traced(self):  # inside `jit` the counts are not known, so nothing can be said
+            return placed_as(self, _read_in_program(self).rounded())
+        name = type(self).__name__
+        reading = _read_on_host(self).checked(name)
+        reading.warned_of_undefined(name).warned_of_scores(name)
         return placed_as(self, reading.rounded())
 
     @outside_mesh
@@ -180,7 +181,8 @@ class Metric(State, door=updating):
                 f"traced (jit, scan, vmap, shard_map). Call compute() there; or return the metric, "
                 f"and call results() outside"
             )
-        results = read(self, tuple(given.items())).checked(name).warned(name).on_host()
+        reading = _read_on_host(self, tuple(given.items()))
+        results = reading.checked(name).warned(name).on_host()
         return jsonable(results) if as_json else results
 
     if not TYPE_CHECKING:  # a checker says itself that it cannot be called
@@ -307,7 +309,7 @@ class Metric(State, door=updating):
         spoilt = invalid.mask if self.on_invalid == "propagate" else invalid.overflow
         value, bounds = nan_if(spoilt, (value, bounds))
         # Inside `jit` nothing can be said.
-        undefined = when_known(lambda _: self.undefined_parts(), spoilt)
+        undefined = self.undefined_parts() if on_host(spoilt) else None
         return Reading(
             value,
             {"": invalid},
@@ -362,30 +364,38 @@ class Metric(State, door=updating):
         return self
 
 
-@requiring_arrays
 def read(metric: Metric, given: GivenNumbers = ()) -> Reading:
     """The reading of a metric: on the host, outside `jit`, and within a traced function there.
 
     A metric with one copy for each device is merged first. `given` are arguments of `results`.
     """
+    return _read_in_program(metric, given) if is_traced(metric) else _read_on_host(metric, given)
+
+
+def _read_in_program(metric: Metric, given: GivenNumbers = ()) -> Reading:
+    """The reading of a traced metric, in which a number that is not given is NaN."""
+    require_arrays(metric)
     refuse_leading_axes(metric)
-    if not is_traced(metric):
-        metric = without_copies(metric)
-    return _reading(metric, given)
+    with one_reading(given):
+        return metric.reading()
+
+
+def _read_on_host(metric: Metric, given: GivenNumbers = ()) -> Reading:
+    """The reading of a metric whose arrays are known."""
+    require_arrays(metric)
+    refuse_leading_axes(metric)
+    metric = without_copies(metric)
+    with np.errstate(all="ignore"):
+        metric = fetched(metric)
+        given = checked_given(metric.readers(), given, f"{type(metric).__name__}.results")
+        with one_reading(given):
+            return metric.reading()
 
 
 def without_copies(metric: Metric) -> Metric:
     """The metric, merged if it has a copy for each device."""
     copies: PyTree = metric
     return copies.merge_copies() if metric.owns_mesh else metric
-
-
-@read_on_host
-def _reading(metric: Metric, given: GivenNumbers) -> Reading:
-    if not is_traced(metric):  # inside `jit`, what is not given is NaN
-        given = checked_given(metric.readers(), given, f"{type(metric).__name__}.results")
-    with one_reading(given):
-        return metric.reading()
 
 
 def left_out(metric: Metric) -> Unusable:

@@ -121,8 +121,11 @@ class Reading:
         Raises:
             InvalidValuesError: some data could not be used, and a policy is "raise".
         """
-        found = [(member or name, policy, self.invalid[member]) for member, policy in self.policies]
-        found = [each for each in found if each[2].is_some]
+        found = [
+            (member or name, policy, self.invalid[member])
+            for member, policy in self.policies
+            if self.invalid[member].is_some
+        ]
         for member, policy, invalid in found:
             if policy == "raise":
                 raise InvalidValuesError(

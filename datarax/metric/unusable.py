@@ -78,6 +78,8 @@ class Unusable:
     @property
     def mask(self) -> jax.Array:
         """True if there is any that spoils the result, as an array of shape ()."""
+        if NOT_SAMPLED not in self.others:
+            return self._any
         # Without the rows that did not fit a sample: an estimate from the others is a result.
         others = {kind: count for kind, count in self.others.items() if kind != NOT_SAMPLED}
         return _any_nonzero((self.by_kind, others))
@@ -95,7 +97,12 @@ class Unusable:
     @property
     def is_some(self) -> bool:
         """True if there is any, on the host."""
-        return bool(_any_nonzero((self.by_kind, self.others)))
+        return bool(self._any)
+
+    @functools.cached_property
+    def _any(self) -> jax.Array:
+        """True if there is any, as an array of shape ()."""
+        return _any_nonzero((self.by_kind, self.others))
 
     def described(self) -> str:
         """Describes how many values of each kind could not be used, for a message."""
@@ -163,7 +170,7 @@ def unusable(metric: State, takes_target: Callable[[State], bool]) -> Unusable:
     """
     by_kind: list[Count] = []
     others: dict[str, list[Count]] = {}
-    example = xp.asarray(-np.inf, default_float())
+    examples: list[jax.Array] = []
     overflows: list[jax.Array] = []
     evidence: dict[str, list[Count]] = {}
     cut: PyTree = None
@@ -176,14 +183,15 @@ def unusable(metric: State, takes_target: Callable[[State], bool]) -> Unusable:
         each, counts_invalid = coming.pop()
         if isinstance(each, InvalidCounts):
             by_kind.append(each.by_kind)
-            example = xp.maximum(example, each.largest.value)
+            examples.append(each.largest.value)
             if each.scores:
                 evidence.setdefault(each.scores, []).append(each.evidence())
             continue
         if isinstance(each, CutGroups):
             cut = each.found() if cut is None else cut | each.found()
             continue
-        remedy = remedy or _remedy_of(each)
+        if isinstance(each, OfProbabilities) and each.takes_probabilities:
+            remedy = remedy or _remedy_of(each)
         if labels is None and "num_classes" in each.fields:
             labels = _labels_of(each) if takes_target(each) else (None, False)
         for kind, count in each.unusable().items():
@@ -194,22 +202,22 @@ def unusable(metric: State, takes_target: Callable[[State], bool]) -> Unusable:
         if counts_invalid and isinstance(each, LeafState):
             overflows += [~xp.all(xp.isfinite(x)) for x in each.float_sums()]
         within = each.states_within()
-        counts_invalid = counts_invalid or any(isinstance(x, InvalidCounts) for x in within)
+        counts_invalid = counts_invalid or InvalidCounts in map(type, within)
         coming += [(x, counts_invalid) for x in reversed(within)]
     totals = {kind: sum_of_counts(several) for kind, several in others.items()}
-    overflow = functools.reduce(xp.logical_or, overflows, np.zeros((), np.bool_))
     # On devices it is not known here, so it is always listed.
-    if not none_true(overflow):
-        totals[OVERFLOWED] = overflow.astype(xp.int32)
+    if not none_true(*overflows):
+        totals[OVERFLOWED] = functools.reduce(xp.logical_or, overflows).astype(xp.int32)
     found = {kind: sum_of_counts(several) for kind, several in evidence.items()}
     total = sum_of_counts(by_kind) if by_kind else None
+    if not examples:
+        examples.append(np.asarray(-np.inf, default_float()))  # type: ignore[arg-type]
+    example = functools.reduce(xp.maximum, examples)
     return Unusable(total, totals, example, found, cut, *(labels or (None, False)), remedy)
 
 
 def _remedy_of(state: State) -> str:
-    """Says what to do about scores that are no probabilities, if a state refuses those."""
-    if not (isinstance(state, OfProbabilities) and state.takes_probabilities):
-        return ""
+    """Says what to do about scores that are no probabilities, which a state refuses."""
     if "from_logits" not in state.fields:
         return "Divide each row by its sum, which must be 1; of logits, give their softmax"
     several = vars(state).get("num_classes") is not None

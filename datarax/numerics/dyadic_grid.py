@@ -14,6 +14,7 @@ from datarax.numerics.double_float import DoubleFloat, has_wide
 
 SPECIAL = 2
 """The number of bins besides the `2**bits` of the range: for -infinity and infinity."""
+_as_column = operator.itemgetter(np.s_[:, None])
 
 
 class DyadicGrid(NamedTuple):
@@ -123,8 +124,7 @@ class DyadicGrid(NamedTuple):
 
     def differs_from(self, other: "DyadicGrid") -> jax.Array:
         """The mask of the classes that have other bins."""
-        differs = (x != y for x, y in zip(self.scale, other.scale, strict=True))
-        return reduce(operator.or_, differs)
+        return reduce(operator.or_, map(operator.ne, self.scale, other.scale))
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DyadicGrid":
         """The grid of other classes: `function` of each array, of shape (size,)."""
@@ -185,7 +185,7 @@ class DyadicGrid(NamedTuple):
 
     def _columns(self) -> "DyadicGrid":
         """The grid for arrays of shape (size, ...)."""
-        return self.with_scale(*(x[:, None] for x in self.scale))
+        return self.with_scale(*map(_as_column, self.scale))
 
     def _cut(self, key: jax.Array) -> jax.Array:
         """The number of the bin of a key: it counts bins in ascending order."""

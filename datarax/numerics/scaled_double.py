@@ -109,7 +109,7 @@ class ScaledDouble:
         return self.double.dtype
 
     def __getitem__(self, index: PyTree) -> "ScaledDouble":
-        return self.map(lambda x: x[index])
+        return ScaledDouble(self.double[index], self.exponent[index])
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "ScaledDouble":
         """The same numbers with each array moved, or with some of their elements chosen."""

@@ -1,6 +1,8 @@
 """Weights of values in bins that adapt to their range; `WideBins`: also of 32-bit integers."""
 
 from collections.abc import Callable
+from functools import partial
+from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -353,9 +355,8 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         # Both at once, in half the operations.
         ends = xp.concatenate(replicated([xp.asarray(self.reach.value), reach]), 1)
         both, size = self.grid_of(ends), reach.shape[1]
-        old, scale = both.map(lambda x: x[:size]), [x[size:] for x in both.scale]
-        known, scales = old.has_values, zip(old.scale, scale, strict=True)
-        present = old.with_scale(*(xp.where(known, x, y) for x, y in scales))
+        old, scale = both.map(itemgetter(slice(size))), [x[size:] for x in both.scale]
+        present = old.with_scale(*map(partial(xp.where, old.has_values), old.scale, scale))
         return present, old.with_scale(*scale)  # of the other range, only the scale counts
 
     def tables(self) -> Tables:
@@ -399,8 +400,9 @@ class AdaptiveBins(NeedsMaxima, LeafState):
 
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
-        if self.by_class and on_host(self, reach):  # of 2 in 100 classes 0.7 ms, not 20
-            return self._aligned_on_host(reach.parts[0])
+        # Each update changes the counts, so they are where the other tables are.
+        if self.by_class and on_host(self.counts.recent, *reach.parts):
+            return self._aligned_on_host(reach.parts[0])  # of 2 in 100 classes 0.7 ms, not 20
         tables, end = replicated((self.tables(), reach.parts[0]))
         joined = self.joined(tables, self.grid, self.grid_of(end))
         return self.with_tables(joined, reach.parts[0], True)
@@ -414,7 +416,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         tables = self.tables()
         if some.size:
             cut = jax.tree.map(lambda x: np.take(x, some, -2), tables)
-            joined = self.joined(cut, *(grid.map(lambda x: x[some]) for grid in (old, new)))
+            joined = self.joined(cut, old.map(itemgetter(some)), new.map(itemgetter(some)))
 
             def pasted(x: Any, part: Any) -> Any:
                 x = np.array(x)

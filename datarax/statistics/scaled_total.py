@@ -165,6 +165,12 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return self.number.to_double()
 
     @property
+    def ratio(self) -> jax.Array:
+        """The quotient of two stacked sums, rounded once; NaN where the divisor is zero."""
+        sums = self.number
+        return (sums[0] / sums[1]).to_float()
+
+    @property
     def value(self) -> jax.Array:
         """The sum, rounded to the default float."""
         return self.double.high

@@ -248,8 +248,8 @@ class RowCells(RowTerms):
 
 def flushed_total(recent: jax.Array, flushed: Doubles) -> DoubleFloat:
     """The table `flushed + recent` as double-floats."""
-    recent, flushed = jax.tree.map(xp.asarray, (recent, flushed))
-    return DoubleFloat(*flushed) + double_from_int(recent, flushed[0].dtype)
+    recent, high, low = map(xp.asarray, (recent, *flushed))
+    return DoubleFloat(high, low) + double_from_int(recent, high.dtype)
 
 
 def _flush_where(full: jax.Array, table: Table) -> Table:

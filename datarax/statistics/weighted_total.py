@@ -22,7 +22,7 @@ from datarax.statistics.invalid_counts import (
     not_finite,
     out_of_range,
 )
-from datarax.statistics.scaled_total import ScaledTotal, quotient
+from datarax.statistics.scaled_total import ScaledTotal
 from datarax.statistics.score_kinds import ScoreKind
 
 
@@ -89,7 +89,7 @@ class WeightedTotal(CountsInvalid, kw_only=False):
     @property
     def mean(self) -> jax.Array:
         """The weighted mean, rounded once; NaN where the weight is zero."""
-        return quotient(self.total, self.weight)
+        return self.sums.ratio
 
 
 class ElapsedTotal(CountsInvalid):

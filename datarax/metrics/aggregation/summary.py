@@ -23,7 +23,7 @@ from datarax.statistics.distinct import Distinct
 from datarax.statistics.extremes import Extremes
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.moments import Moments
-from datarax.statistics.scaled_total import ScaledTotal, quotient
+from datarax.statistics.scaled_total import ScaledTotal
 from datarax.statistics.weighted_total import WeightedTotal
 
 
@@ -108,7 +108,7 @@ class RatioTotal(CountsInvalid):
     @property
     def ratio(self) -> jax.Array:
         """The quotient of the sums, rounded once; NaN where that of the denominators is zero."""
-        return quotient(self.sums[0], self.sums[1])
+        return self.sums.ratio
 
 
 class Ratio(Metric):
