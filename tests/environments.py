@@ -314,18 +314,21 @@ def per_device(kind: str, members: Members) -> Read:
 
 
 def gathered(members: Members) -> Read:
-    """Inside `shard_map`, each device gathers the rows of all and updates with all of them."""
+    """Inside `shard_map`, each device gathers the rows of all, of every other batch, and updates
+    with all of them."""
+    splits_rows = members.rows and members.counted is None  # strings are counted for a whole batch
     members, mesh = members.traceable, mesh_of("auto")
 
     def spec(x: Any) -> P:
         return P("data") if np.ndim(x) and len(x) % 8 == 0 else P()
 
     def all_rows(metric: datarax.Metric, batches: list[Any]) -> datarax.Metric:
-        for batch, specs in zip(batches, splits, strict=True):
-            whole = jax.tree.map(
-                lambda x, s: lax.all_gather(x, "data", tiled=True) if s else x, batch, specs
-            )
-            metric = fold(metric, whole)
+        for i, (batch, specs) in enumerate(zip(batches, splits, strict=True)):
+            if i % 2 == 0 or not splits_rows or not all(jax.tree.leaves(specs)):
+                batch = jax.tree.map(
+                    lambda x, s: lax.all_gather(x, "data", tiled=True) if s else x, batch, specs
+                )
+            metric = fold(metric, batch)
         return metric.sync("data")
 
     metric = members.make()

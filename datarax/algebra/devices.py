@@ -46,7 +46,7 @@ from datarax._xp import (
     vmap,
     xp,
 )
-from datarax.algebra.gathered import gathered_axes, same_axes
+from datarax.algebra.gathered import differing_axes, gathered_axes, same_axes
 from datarax.algebra.pytrees import Leaf, Tree, map_leaf_states
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName, is_checked, mark_varying, varying_axes
@@ -59,20 +59,30 @@ def axes_of(tree: PyTree) -> frozenset[str]:
     return frozenset().union(*map(varying_axes, traced))
 
 
-def made_varying(state: Tree, data: PyTree) -> Tree:
-    """A state before an update with data: varying over the axes over which the data varies.
+def folded_on_axes(state: Tree, data: PyTree, fold: Callable[[Tree], Tree]) -> Tree:
+    """The state after `fold`, which adds data to it, made varying over the axes of the data first.
 
-    What it holds counts on the first device, as `counted_once` says. But where all devices hold
-    the same gathered data, each keeps the state, so that all of it stays equal until it is synced.
+    Where the devices have data of their own, what the state holds counts on the first device, as
+    `counted_once` says. Where all devices hold the same gathered data, each keeps the state, so
+    that all of it stays equal until it is synced; if their states differ, the data counts on the
+    first device.
     """
     axes = axes_of(data)
     if not axes:
-        return state
+        return fold(state)
     gathered = gathered_axes(data, axes)
-    state = counted_once(state, axes - gathered)
+    differing = axes - gathered
+    state = map_leaf_states(lambda leaves: gathered_once(leaves, differing), state)
+    state = counted_once(state, differing)
     if not gathered:
-        return state
-    return jax.tree.map(lambda x: mark_varying(x, tuple(sorted(gathered))), state)
+        return fold(state)
+    differing = differing_axes(state, gathered)
+    state = jax.tree.map(lambda x: mark_varying(x, tuple(sorted(gathered))), state)
+    new = fold(state)
+    if not differing:
+        return new
+    first = lax.axis_index(tuple(sorted(differing))) == 0
+    return jax.tree.map(lambda x, old: xp.where(first, x, old), new, state)
 
 
 def counted_once(state: Tree, axes: Iterable[str]) -> Tree:
@@ -191,8 +201,9 @@ def folded_in_program(
     def run(state: _State, given: Any, *, staged: bool) -> _State:
         state = as_in_program(state) if staged else state
         args, kwargs = as_in_program(given, staged=staged)
-        state = state if state.delegates else made_varying(state, given)
-        return method(state, *args, **kwargs)
+        if state.delegates:
+            return method(state, *args, **kwargs)
+        return folded_on_axes(state, given, lambda state: method(state, *args, **kwargs))
 
     if not any(map(is_constant, leaves)):
         return run(state, given, staged=False)

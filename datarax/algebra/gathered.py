@@ -13,8 +13,9 @@ from jax.core import Tracer
 from datarax._typing import PyTree
 from datarax.distributed.collectives import axes_of_type, varying_axes
 
-# What devices hold of a value, along an axis; of several values, the greatest.
-_SAME, _GATHERED, _DIFFERS = range(3)
+# What devices hold of a value, along an axis; of several values, the greatest. Of an argument of the
+# function that is traced, the program does not tell it.
+_SAME, _GATHERED, _UNKNOWN, _DIFFERS = range(4)
 _CALLS = {
     *("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"),
     *("custom_jvp_call", "custom_vjp_call"),
@@ -32,7 +33,12 @@ def gathered_axes(tree: PyTree, names: Iterable[str]) -> frozenset[str]:
 
 def same_axes(tree: PyTree, names: Iterable[str]) -> frozenset[str]:
     """Those of the axes along which the arrays are equal on all devices."""
-    return frozenset(name for name in names if _held(tree, name) != _DIFFERS)
+    return frozenset(name for name in names if _held(tree, name) <= _GATHERED)
+
+
+def differing_axes(tree: PyTree, names: Iterable[str]) -> frozenset[str]:
+    """Those of the axes along which the program tells that the arrays differ."""
+    return frozenset(name for name in names if _held(tree, name) == _DIFFERS)
 
 
 def _held(tree: PyTree, axis: str, known: dict[int, int] | None = None) -> int:
@@ -58,7 +64,8 @@ def _held(tree: PyTree, axis: str, known: dict[int, int] | None = None) -> int:
         equation: PyTree = getattr(x, "parent", None)
         inputs: PyTree = getattr(equation, "in_tracers", None)
         if inputs is None:
-            return _DIFFERS
+            found = max(found, _UNKNOWN)
+            continue
         if not _names(equation, axis):
             coming += inputs
             continue

@@ -17,7 +17,7 @@ import numpy as np
 
 from datarax._typing import PyTree, Structure
 from datarax._xp import fetched, is_traced, lax, on_host, vmap, xp
-from datarax.algebra.devices import axes_of, counted_once, made_varying
+from datarax.algebra.devices import axes_of, counted_once, folded_on_axes
 from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
@@ -480,11 +480,15 @@ def _folded(stack: Stack, updates: Sequence[StateUpdate]) -> Stack:
     weight zero. If there are several shapes, each batch is folded into an empty state, and all of
     these are merged with the stack at once.
     """
-    places_of = _places_by_form(updates)
-    if len(places_of) > 1:
+    if len(_places_by_form(updates)) > 1:
         updates = _padded(updates)
-        places_of = _places_by_form(updates)
-    stack = made_varying(stack, [each.arguments for each in updates])
+    data = [each.arguments for each in updates]
+    return folded_on_axes(stack, data, lambda stack: _folded_alike(stack, updates))
+
+
+def _folded_alike(stack: Stack, updates: Sequence[StateUpdate]) -> Stack:
+    """As `_folded`; the batches have as many rows each, and the states vary as the batches do."""
+    places_of = _places_by_form(updates)
     if len(places_of) == 1 and len(updates) > 1 and None not in places_of:
         return _unflattened(stack, _updated_at_once(updates, jax.tree.leaves(stack)))
     empty = jax.tree.leaves(stack.element.empty)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import lru_cache
 from typing import ClassVar, NamedTuple, Self
 
 import jax
@@ -237,7 +237,7 @@ class Sliced(WithArgument):
         slices = xp.take(self._members, place, 0) if self._groups else place
         return _Given(calls, by_id, times, slices, unknown)
 
-    @cached_property
+    @property
     def _groups(self) -> tuple[str, ...]:
         """The names of the groups of slices."""
         split = self.rollup
@@ -247,17 +247,11 @@ class Sliced(WithArgument):
         prefixes = (split.join(each[:i]) for each in parts for i in range(1, len(each)))
         return tuple(dict.fromkeys(prefixes))
 
-    @cached_property
+    @property
     def _members(self) -> np.ndarray:
         """For each slice, in which of the slices and groups its rows count; the last row is of no
         slice."""
-        own = np.eye(self.num_slices + 1, self.num_slices, dtype=np.bool_)
-        below = [
-            [f"{name}{self.rollup}".startswith(f"{group}{self.rollup}") for group in self._groups]
-            for name in self._labels
-        ]
-        none = [False] * len(self._groups)
-        return np.concatenate([own, np.array([*below, none], np.bool_)], 1)
+        return _members_of(self._labels, self._groups, self.rollup or "")
 
     def from_outputs(self, **outputs: str | None) -> Self:
         if not isinstance(outputs.get(self.by, self.by), str):
@@ -305,6 +299,16 @@ class Sliced(WithArgument):
     @property
     def _labels(self) -> tuple[str, ...]:
         return tuple(map(str, range(self.num_slices)) if self.names is None else self.names)
+
+
+@lru_cache(maxsize=64)
+def _members_of(labels: tuple[str, ...], groups: tuple[str, ...], split: str) -> np.ndarray:
+    own = np.eye(len(labels) + 1, len(labels), dtype=np.bool_)
+    below = [[f"{x}{split}".startswith(f"{group}{split}") for group in groups] for x in labels]
+    none = [False] * len(groups)
+    members = np.concatenate([own, np.array([*below, none], np.bool_)], 1)
+    members.flags.writeable = False
+    return members
 
 
 class _Given(NamedTuple):

@@ -9,7 +9,7 @@ from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._update_context import in_update
-from datarax.algebra.devices import made_varying
+from datarax.algebra.devices import folded_on_axes
 from datarax.algebra.fields import field, shown_fields, state
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import map_leaf_states
@@ -137,7 +137,7 @@ class MultiplyingWrapper(Wrapper):
 
     def apply(self, calls: PyTree) -> Self:
         # Inside `shard_map`, all states must vary over the same axes.
-        return made_varying(self, calls)._apply(calls)
+        return folded_on_axes(self, calls, lambda state: state._apply(calls))
 
     def _apply(self, calls: PyTree) -> Self:
         """The update with these calls."""

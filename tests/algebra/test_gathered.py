@@ -92,6 +92,43 @@ def test_what_a_state_holds_before_and_after_counts_once_too(rng, name):
     assert_equal(got, want.update(values=z).update(values=y).results())
 
 
+class CountsRows(datarax.Metric):
+    """Of its two counts, one does not depend on the data."""
+
+    total: datarax.MetricAccumulator = datarax.MetricAccumulator(0.0)
+    rows: datarax.MetricAccumulator = datarax.MetricAccumulator(0)
+
+    def update(self, values):
+        ones = np.ones(np.shape(values), np.int32)
+        return self.replace(total=self.total.update(values), rows=self.rows.update(ones))
+
+    def compute(self):
+        return {"total": self.total.value, "rows": self.rows.value}
+
+
+@pytest.mark.parametrize("order", ["own, gathered", "gathered, own", "own, gathered, own"])
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_own_rows_and_gathered_ones_in_any_order(rng, order, is_fresh):
+    x = rng.integers(-50, 50, 64).astype(np.float32)
+    metrics = {"own class": CountsRows(), **{name: METRICS[name] for name in ("Sum", "Collection")}}
+    before = {
+        name: each if is_fresh else each.update(values=x[:5]) for name, each in metrics.items()
+    }
+
+    def evaluate(x, metrics):
+        for one in order.split(", "):
+            rows = gathered(x) if one == "gathered" else x
+            metrics = {name: each.update(values=rows) for name, each in metrics.items()}
+        return {name: each.sync("data") for name, each in metrics.items()}
+
+    got = run(evaluate, x, before)
+    want = before
+    for _ in order.split(", "):
+        want = {name: each.update(values=x) for name, each in want.items()}
+    for name, each in want.items():
+        assert_equal(got[name].results(), each.results())
+
+
 def test_micro_batches_that_are_gathered_in_a_scan_count_once(rng):
     x = rng.random((8, 5, 4)).astype(np.float32)
 

@@ -201,9 +201,10 @@ def test_in_a_collection_by_name(rng):
         collection.update(**labels(rng, 2), loss=np.ones(2), source=np.ones(2, np.int32))
 
 
-def test_checkpoints_and_copies(rng):
-    metric = accuracy(names=("a", "b", "c")).update(**with_ids(rng, labels(rng, 16)))
-    empty = accuracy(names=("a", "b", "c"))
+@pytest.mark.parametrize("rollup", [None, "/"])
+def test_checkpoints_and_copies(rng, rollup):
+    empty = accuracy(names=("a/x", "a/y", "c"), rollup=rollup)
+    metric = empty.update(**with_ids(rng, labels(rng, 16)))
     for again in (
         empty.load_state_dict(metric.state_dict()),
         copy.deepcopy(metric),
