@@ -13,8 +13,8 @@ from jax.core import Tracer
 from datarax._typing import PyTree
 from datarax.distributed.collectives import axes_of_type, varying_axes
 
-# What devices hold of a value, along an axis; of several values, the greatest. Of an argument of the
-# function that is traced, the program does not tell it.
+# What devices hold of a value, along an axis; of several values, the greatest. Of an argument of a
+# traced function, the program does not tell it.
 _SAME, _GATHERED, _UNKNOWN, _DIFFERS = range(4)
 _CALLS = {
     *("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"),
