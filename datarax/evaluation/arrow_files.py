@@ -1,7 +1,7 @@
 """Parquet and Arrow IPC, and the values of the arrays of pyarrow, which reads text too."""
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from types import ModuleType
@@ -55,7 +55,7 @@ class PyarrowFile(TableFile):
             for batch in batches:
                 for start in range(0, batch.num_rows, rows):
                     piece = batch.slice(start, rows)
-                    yield {name: piece.column(name) for name in types}
+                    yield {name: column_at(piece, name) for name in types}
 
 
 class ParquetFile(PyarrowFile):
@@ -85,7 +85,7 @@ class ParquetFile(PyarrowFile):
                 now = (key + start) % 2**32
                 parts.append(Part(self.file, first, stop, now, number, counted=True, start=start))
             start += number
-        return _columns(schema), parts
+        return columns_of(schema), parts
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         parquet = self.arrow(".parquet")
@@ -96,8 +96,9 @@ class ParquetFile(PyarrowFile):
             "page_checksum_verification": True,
         }
         with parquet.ParquetFile(self.path, **options) as file:
+            columns = list(roots_of(types, file.schema_arrow.names))
             yield from file.iter_batches(
-                rows, row_groups=list(range(part.first, part.stop)), columns=list(types)
+                rows, row_groups=list(range(part.first, part.stop)), columns=columns
             )
 
 
@@ -109,7 +110,7 @@ class ArrowFile(PyarrowFile):
             schema, number = reader.schema, getattr(reader, "num_record_batches", None)
         # A stream has no index: it can only be read from its start.
         if number is None:
-            return _columns(schema), [self.whole()]
+            return columns_of(schema), [self.whole()]
         wanted = max(1, self.file.size // (PART_ROWS * ROW_BYTES))
         each = max(1, -(-number // wanted))
         # The footer does not say how many rows a batch has. So ids start anew in each part.
@@ -125,7 +126,7 @@ class ArrowFile(PyarrowFile):
             )
             for first in range(0, number, each)
         ]
-        return _columns(schema), parts
+        return columns_of(schema), parts
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         with self._opened(types) as (source, reader):
@@ -150,7 +151,8 @@ class ArrowFile(PyarrowFile):
             with self._opened(None) as (_, whole):
                 names = whole.schema.names
             # IPC takes columns by number.
-            needed = [place for place, name in enumerate(names) if name in types]
+            roots = roots_of(types, names)
+            needed = [place for place, name in enumerate(names) if name in roots]
             options = ipc.IpcReadOptions(included_fields=needed)
         # It is not mapped into memory: if the file were cut, the next access would end the process.
         with pa.OSFile(self.path) as source:
@@ -180,8 +182,64 @@ def _streamed(source: "pyarrow.NativeFile", reader: "pyarrow.RecordBatchReader")
         raise ValueError("bytes follow the end mark of the stream; expected one stream in the file")
 
 
-def _columns(schema: "pyarrow.Schema") -> list[tuple[str, ColumnType]]:
-    return [(field.name, column_type(field.type)) for field in schema]
+def columns_of(schema: "pyarrow.Schema") -> list[tuple[str, ColumnType]]:
+    """The columns, and after them their fields: "answers.text" of a column of objects."""
+    found = [(field.name, column_type(field.type)) for field in schema]
+    fields = [each for field in schema for each in _fields(field.name, field.type)]
+    return [*found, *((name, x) for name, x in fields if name not in schema.names)]
+
+
+def _fields(name: str, given: "pyarrow.DataType") -> Iterator[tuple[str, ColumnType]]:
+    """The fields of a column of objects, or of lists of objects, within each other."""
+    lists, inner = _pyarrow().list_, given.value_type if _is_list(given) else given
+    if not _pyarrow().types.is_struct(inner):
+        return
+    for field in inner:
+        below = field.type if inner is given else lists(field.type)
+        yield f"{name}.{field.name}", column_type(below)
+        yield from _fields(f"{name}.{field.name}", below)
+
+
+def roots_of(names: Iterable[str], columns: Container[str]) -> dict[str, list[str]]:
+    """The columns that hold some columns or fields of them, and the names of these."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(_path(name, columns)[0], []).append(name)
+    return found
+
+
+def _path(name: str, columns: Container[str]) -> tuple[str, list[str]]:
+    """The column of a name such as "answers.text", and the fields within it."""
+    root, fields = name, list[str]()
+    while root not in columns and "." in root:
+        root, _, last = root.rpartition(".")
+        fields.insert(0, last)
+    return (root, fields) if root in columns else (name, [])
+
+
+def column_at(table: "pyarrow.RecordBatch", name: str) -> "pyarrow.Array":
+    """A column, or a field of one of objects: "answers.text"."""
+    root, fields = _path(name, table.schema.names)
+    column = table.column(root)
+    while fields:
+        # A field may have a dot in its name.
+        inner = column.type.value_type if _is_list(column.type) else column.type
+        names = [field.name for field in inner]
+        field, fields = _path(".".join(fields), names)
+        column = _field(column, field)
+    return column
+
+
+def _field(column: "pyarrow.Array", name: str) -> "pyarrow.Array":
+    """A field of each object, or of all objects of each list; null where there is no object."""
+    compute = optional("pyarrow.compute", "parquet", "reading this file")
+    if not _is_list(column.type):
+        return compute.struct_field(column, name)
+    pa = _pyarrow()
+    ends = np.cumsum(_lengths(column))
+    absent = np.append(_array(column.is_null()), False)
+    starts = pa.array(np.append(0, ends).astype(np.int32), mask=absent)
+    return pa.ListArray.from_arrays(starts, compute.struct_field(column.flatten(), name))
 
 
 def column_type(given: "pyarrow.DataType") -> ColumnType:
@@ -219,21 +277,24 @@ def _kind(types: ModuleType, inner: "pyarrow.DataType") -> str:
 def as_schema(types: Types) -> "pyarrow.Schema":
     """The types as those of Arrow that a reader of text is to convert to."""
     pa = _pyarrow()
+    return pa.schema([(name, as_type(column)) for name, column in types.items()])
+
+
+def as_type(column: ColumnType) -> "pyarrow.DataType":
+    """The type of Arrow to which a reader of text is to convert a column."""
+    pa = _pyarrow()
     kinds = {"float": pa.float64(), "integer": pa.int64(), "boolean": pa.bool_()}
-    fields = []
-    for name, column in types.items():
-        # Text, and a column without any value.
-        inner = kinds.get(column.kind, pa.string())
-        for _ in range(column.lists):
-            inner = pa.list_(inner)
-        fields.append((name, inner))
-    return pa.schema(fields)
+    # Text, and a column without any value.
+    inner = kinds.get(column.kind, pa.string())
+    for _ in range(column.lists):
+        inner = pa.list_(inner)
+    return inner
 
 
 def null_rows(column: Column) -> np.ndarray | None:
     """Marks the rows that have no value, or a list with none; None if all have values."""
     if isinstance(column, np.ndarray):
-        if column.dtype.kind != "M":
+        if column.dtype.kind not in "mM":
             return None
         return np.logical_or.reduce(np.isnat(column).reshape(len(column), -1), axis=1)
     absent = None

@@ -18,7 +18,7 @@ from datarax._errors import (
 )
 from datarax._optional import optional
 from datarax._update_context import in_update
-from datarax.evaluation.arrow_files import column_type
+from datarax.evaluation.arrow_files import column_at, columns_of
 from datarax.evaluation.columns import (
     INDEX,
     Columns,
@@ -96,9 +96,8 @@ class BatchFolding:
 
     def _planned(self, schema: "pyarrow.Schema") -> _Plan:
         types: Types = {}
-        for field in schema:
-            known = column_type(field.type)
-            types[field.name] = known._replace(kind="doubled") if field.name in types else known
+        for name, known in columns_of(schema):
+            types[name] = known._replace(kind="doubled") if name in types else known
         metric = self.empty.metric
         feeds, read = feeds_of(metric, self.columns, [Table(_NO_FILE, types, ())])
         grouping = grouping_columns(metric, feeds)
@@ -139,7 +138,7 @@ class BatchFolding:
             # A worker has settings of its own.
             with jax.enable_x64(self.x64), in_update(checks="none"), _naming_row(self.call, place):
                 outputs, places = complete_rows(
-                    plan.feeds, {name: piece.column(name) for name in plan.names}, excluded
+                    plan.feeds, {name: column_at(piece, name) for name in plan.names}, excluded
                 )
                 if not len(places):
                     continue

@@ -1,6 +1,7 @@
 """The columns of the files that feed each output of a metric."""
 
 import fnmatch
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,7 +10,7 @@ import datarax.metrics
 from datarax._errors import MetricInputError
 from datarax.algebra.state import walk
 from datarax.evaluation.files import natural, type_in
-from datarax.evaluation.tables import ColumnType, Outputs, Table, Types
+from datarax.evaluation.tables import ABSENT, MIXED_MARKS, ColumnType, Outputs, Table, Types
 from datarax.evaluation.tasks import nearest
 from datarax.evaluation.text_format import how_to_write, other_delimiter, refuse_text
 from datarax.metric.arguments import Route
@@ -91,6 +92,8 @@ class Feed(NamedTuple):
     instead of raising an error."""
     classes: tuple[str, ...] | None = None
     """The names of the classes of a column of strings."""
+    marks: bool = False
+    """True if numbers are read as text, because other rows have text."""
     texts: str = ""
     """ "one" if a row has one text, "several" if it may have several references; "" if its strings
     and lists are passed on as they are."""
@@ -151,6 +154,21 @@ def feeds_of(
     return feeds, types
 
 
+def absent_columns(
+    metric: Metric, columns: Columns | Mapping[str, Names] | None, feeds: Sequence[Feed]
+) -> Types:
+    """The optional outputs that no column feeds, and that nobody named.
+
+    Objects of JSON far below the first rows may have them, which must not be left out silently.
+    """
+    if isinstance(columns, Encoded):
+        return {}
+    named = columns.names if isinstance(columns, Columns) else columns or {}
+    outputs = {route.output for route in metric.routes() if route.output is not None}
+    absent = outputs - {feed.output for feed in feeds} - named.keys() - {INDEX}
+    return dict.fromkeys(sorted(absent), ABSENT)
+
+
 def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[Feed, ...], Types]:
     """The columns that are named, without any change, and their types.
 
@@ -173,6 +191,7 @@ def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[
             if output in columns.optional
             else "as it is",
             any(types[name].ragged for name in names),
+            marks=any(types[name].kind == "mark" for name in names),
             texts="" if output not in columns.texts else "one" if output == "preds" else "several",
         )
         for output, names in chosen.items()
@@ -209,8 +228,9 @@ def alternatives(name: str, names: Iterable[str]) -> str:
 
 
 def _missing(column: str, output: str, table: Table) -> MetricInputError:
+    purpose = "the slices" if re.fullmatch(r"slice_\d+", output) else f"the output {output!r}"
     return MetricInputError(
-        f"{table.path}: there is no column {column!r} for the output {output!r}"
+        f"{table.path}: there is no column {column!r} for {purpose}"
         f"{alternatives(column, table.types)}"
     )
 
@@ -228,6 +248,8 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
         matched = [name] if name in table.types else []
         if not matched and any(sign in name for sign in "*?["):
             matched = [each for each in table.types if fnmatch.fnmatchcase(each, name)]
+            if "." not in name:  # no keys within objects
+                matched = [each for each in matched if each.rpartition(".")[0] not in table.types]
             matched.sort(key=natural)
             for other in others:
                 # A column that only a later file has would be left out silently.
@@ -272,9 +294,11 @@ def _type_of(
     agreed: ColumnType | None = None
     where = tables[0].path
     for table in tables:
-        found = type_in(table, name)
+        found = type_in(table, name, whole=is_mark)
         if found is None:
             raise _missing(name, output, table)
+        if is_mark and found.kind == "mixed":
+            found = MIXED_MARKS
         if found.kind == "doubled":
             raise MetricInputError(
                 f"{table.path}: several columns have the name {name!r}, of the output {output!r}; "
@@ -283,9 +307,12 @@ def _type_of(
         if found.kind == "time" and (is_text or (is_mark and not found.lists)):
             found = found._replace(kind="text")  # as which it is read
         if found.kind in ("other", "time") or (found.kind == "mixed" and not is_text):
+            within = [f"{each!r}" for each in table.types if each.startswith(f"{name}.")]
+            hint = f"; or name what is within: {', '.join(within[:6])}" if within else ""
             raise MetricInputError(
                 f"{table.path}: the column {name!r} for the output {output!r} has the type "
-                f"{found.name}; expected numbers, booleans, strings, or lists of them"
+                f"{found.name:.300}; expected numbers, booleans, strings, or lists of "
+                f"them{hint}"
             )
         if is_text:
             # Strings in one file may be lists or numbers in another.
@@ -298,6 +325,9 @@ def _type_of(
             agreed, where = found, table.path
         elif found.kind != "null" and found[:2] != agreed[:2]:
             kinds = {found.kind, agreed.kind}
+            if is_mark and not found.lists and not agreed.lists and kinds != {"integer", "float"}:
+                agreed = MIXED_MARKS
+                continue
             if found.lists != agreed.lists or kinds != {"integer", "float"}:
                 raise MetricInputError(
                     f"{table.path}: the column {name!r} has the type {found.name}, and in {where} "

@@ -23,6 +23,7 @@ from datarax.evaluation.columns import (
     Columns,
     Encoded,
     Names,
+    absent_columns,
     feeds_of,
     grouping_columns,
     takes_index,
@@ -176,6 +177,7 @@ class FileFold:
     ) -> Self:
         """Plans the parts and the batches of files, by the columns that the metric needs."""
         feeds, types = feeds_of(metric, columns, tables)
+        types |= absent_columns(metric, columns, feeds)
         encode, together = None, None
         if isinstance(columns, Encoded):
             encode, together = columns.encode, columns.together

@@ -64,27 +64,26 @@ def open_table(file: FileIdentity, text: TextFormat = _UTF8) -> TableFile:
     return FORMATS[Path(file.path).suffix.lower()](file, text)
 
 
-def type_in(table: Table, name: str) -> ColumnType | None:
+def type_in(table: Table, name: str, *, whole: bool = False) -> ColumnType | None:
     """The type of a column of a file; None if there is no such column.
 
     In a file of text, a column may have its first value, or its name, far below the first rows.
+    With `whole`, such a file is read to its end, because numbers may be followed by other text.
     """
     found = table.types.get(name)
-    is_file = Path(table.path).suffix.lower() in FORMATS
-    if is_file and _may_be_below(found):
-        return _found_below(table.file, table.text, name) or found
+    if Path(table.path).suffix.lower() not in FORMATS:  # it is no file
+        return found
+    to_end = whole and found is not None and found.kind in ("integer", "float", "boolean")
+    if to_end or found is None or found.kind == "null":
+        return _found_below(table.file, table.text, name, whole) or found
     return found
 
 
-def _may_be_below(found: ColumnType | None) -> bool:
-    return found is None or found.kind == "null"
-
-
 @lru_cache(maxsize=256)
-def _found_below(file: FileIdentity, text: TextFormat, name: str) -> ColumnType | None:
-    # Cached, because it reads the file as far as the first value.
+def _found_below(file: FileIdentity, text: TextFormat, name: str, whole: bool) -> ColumnType | None:
+    # Cached, because it reads the file as far as the first value, or to its end.
     with reading(file.path):
-        return open_table(file, text).type_of(name)
+        return open_table(file, text).type_of(name, whole=whole)
 
 
 def paths_of(source: Source) -> list[str]:

@@ -12,7 +12,8 @@ import numpy as np
 from datarax._errors import MetricInputError
 from datarax.evaluation.tables import Column, ColumnType, Part, TableFile, Types, key_of
 
-_KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "text", "M": "time"}
+_KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "text"}
+_KINDS |= dict.fromkeys("mM", "time")
 
 
 class NpzFile(TableFile):

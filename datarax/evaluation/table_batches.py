@@ -21,7 +21,7 @@ from datarax.evaluation.tables import (
     reading,
     row_name,
 )
-from datarax.evaluation.text_columns import references_of, texts_of, without_times
+from datarax.evaluation.text_columns import marks_of, references_of, texts_of, without_times
 from datarax.wrappers.clusters import CLUSTER
 
 READ_ROWS = 2**16
@@ -65,12 +65,15 @@ def batches(
             the part was planned; names it.
     """
     held: list[Outputs] = []
+    reader = open_table(part.file, part.text)
+    reader.absent = tuple(name for name, found in types.items() if found.kind == "absent")
+    types = {name: found for name, found in types.items() if found.kind != "absent"}
     count, place = 0, 0
     excluded: dict[str, int] = {}
     with (
         unchanged(part.file),
         reading(part.path),
-        closing(open_table(part.file, part.text).read(part, types, rows or READ_ROWS)) as tables,
+        closing(reader.read(part, types, rows or READ_ROWS)) as tables,
     ):
         for table in tables:
             if part.text.missing_values:
@@ -185,6 +188,9 @@ def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Column]) -> Outputs:
 
 def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
     """The output that some columns give, and its mask if its lists have different lengths."""
+    if feed.marks:
+        shown = [marks_of(table[name]) for name in feed.columns]
+        return {feed.output: _as_they_are(shown)}
     if feed.kind == "optional":
         # As Python objects, with None where there is no value.
         given = [without_times(table[name]) for name in feed.columns]

@@ -38,8 +38,9 @@ class ColumnType(NamedTuple):
     """The type of the values in a column."""
 
     kind: str
-    """ "float", "integer", "boolean", "text", "verbatim" (text of whatever the values are), "time"
-    (dates and times), "mixed" (several types), "null" (no value at all), "doubled" (several columns
+    """ "float", "integer", "boolean", "text", "verbatim" (text of whatever the values are), "mark"
+    (the same of single values), "time" (dates, times and durations), "mixed" (several types),
+    "null" (no value at all), "absent" (no column, as far as was read), "doubled" (several columns
     have the name), or "other"."""
     lists: int
     """The number of lists around the values."""
@@ -51,6 +52,10 @@ class ColumnType(NamedTuple):
     """Of a column of text, if a reader of text has found the type: a value that is no number."""
 
 
+MIXED_MARKS = ColumnType("mark", 0, False, "values of several types")
+"""A column of numbers and text whose values are only told apart. They are read as text."""
+ABSENT = ColumnType("absent", 0, False, "absent")
+"""An optional column that the first rows do not have, and that was not asked for."""
 Types = dict[str, ColumnType]
 """The contents of columns, by name."""
 
@@ -131,6 +136,9 @@ def parts_of(tables: Sequence[Table], *, whole: bool) -> list[Part]:
 class TableFile(ABC):
     """A file of columns, which is read in parts."""
 
+    absent: tuple[str, ...] = ()
+    """Columns that the first rows do not have. If a row has one, that is an error of the file."""
+
     def __init__(self, file: FileIdentity, text: TextFormat = TextFormat()):  # noqa: B008
         self.file, self.path, self.text = file, file.path, text
 
@@ -150,11 +158,12 @@ class TableFile(ABC):
         parts = tuple(part._replace(text=self.text) for part in parts)
         return Table(self.file, types, parts, self.text)
 
-    def type_of(self, name: str) -> ColumnType | None:
+    def type_of(self, name: str, *, whole: bool = False) -> ColumnType | None:
         """The type of a column by its first value, wherever it is; None if there is no column.
 
-        Only readers of text, which find types in the first rows, have more to say than `described`.
-        Errors are those of the format: call it within `reading`.
+        With `whole`, by all its values: of numbers and other text, it is "mark". Only readers of
+        text, which find types in the first rows, have more to say than `described`. Errors are
+        those of the format: call it within `reading`.
         """
         return self.described().types.get(name)
 

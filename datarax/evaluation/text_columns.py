@@ -22,17 +22,22 @@ _ZEROS = r"(?:(\.\d*[1-9])0+|\.0+)(Z|[+-]\d\d:?\d\d)?$"
 
 
 def is_time(given: "pyarrow.DataType") -> bool:
-    """True for dates, times of a day, and both."""
+    """True for dates, times of a day, both, and durations."""
     types = _pyarrow().types
-    return types.is_date(given) or types.is_time(given) or types.is_timestamp(given)
+    return types.is_temporal(given) and not types.is_interval(given)
 
 
 def without_times(column: Column) -> Column:
     """The column, with dates and times as text: `2024-05-01 12:30:00.25`; none is None.
 
-    The fraction of a second has no zeros at its end, so that its unit does not matter.
+    A duration is `1 days 02:30:00.25`, as pandas writes it. The fraction of a second has no zeros
+    at its end, so that its unit does not matter.
     """
     if isinstance(column, np.ndarray):
+        if column.dtype.kind == "m":
+            return np.array([*map(_duration, column.ravel()), None], object)[:-1].reshape(
+                column.shape
+            )
         if column.dtype.kind != "M":
             return column
         shown = (re.sub(_ZEROS, r"\1", x) for x in np.datetime_as_string(column.ravel()).tolist())
@@ -41,9 +46,48 @@ def without_times(column: Column) -> Column:
     array = _plain(column)
     if not is_time(array.type):
         return array
+    if _pyarrow().types.is_duration(array.type):
+        shown: Any = without_times(array.to_numpy(zero_copy_only=False))
+        return _pyarrow().array(shown, _pyarrow().string())
     compute = optional("pyarrow.compute", "parquet", "reading this file")
     text = array.cast(_pyarrow().string())
     return compute.replace_substring_regex(text, _ZEROS, r"\1\2")
+
+
+def _duration(x: np.timedelta64) -> str | None:
+    """A duration as pandas writes it, without zeros at the end of the fraction."""
+    if np.isnat(x):
+        return None
+    unit, count = np.datetime_data(x.dtype)
+    if unit in ("Y", "M"):  # of no fixed length
+        return str(x)
+    per_second = 10 ** {"ms": 3, "us": 6, "ns": 9, "ps": 12, "fs": 15, "as": 18}.get(unit, 0)
+    each = {"W": 604_800, "D": 86_400, "h": 3600, "m": 60}.get(unit, 1)
+    ticks = int(x.astype(np.int64)) * count * each
+    seconds, fraction = divmod(ticks, per_second)
+    days, seconds = divmod(seconds, 86_400)
+    sign = "+" if days < 0 else ""
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    digits = f"{fraction:0{len(str(per_second)) - 1}}".rstrip("0") if fraction else ""
+    return f"{days} days {sign}{clock}{'.' if digits else ''}{digits}"
+
+
+def marks_of(column: Column) -> list[str | None]:
+    """Each value as text, as files of text have it, so that 17 equals "17"; None if there is none.
+
+    A whole number is written without a fraction.
+    """
+    shown: Any = without_times(column)
+    values = shown.tolist() if isinstance(shown, np.ndarray) else shown.to_pylist()
+    return [x if x is None or isinstance(x, str) else _mark(x) for x in values]
+
+
+def _mark(x: Any) -> str | None:
+    if isinstance(x, bool):
+        return str(x).lower()
+    if isinstance(x, float):
+        return None if x != x else str(int(x) if x.is_integer() else x)
+    return str(x)
 
 
 def references_of(columns: Sequence[Column]) -> Sequence[Texts]:

@@ -6,6 +6,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,14 @@ from datarax.evaluation.arrow_files import (
     PyarrowFile,
     RecordBatches,
     as_schema,
+    as_type,
+    column_at,
     column_type,
+    columns_of,
 )
 from datarax.evaluation.identity import FileIdentity
-from datarax.evaluation.tables import ColumnType, Part, Types, first_line
+from datarax.evaluation.json_values import NOTHING, mark_of, may_have, roots, value_at
+from datarax.evaluation.tables import MIXED_MARKS, ColumnType, Part, Types, first_line
 from datarax.evaluation.text_format import TextFormat, is_number, other_delimiter, refuse_text
 
 if TYPE_CHECKING:
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
 # NaN is not among them: it is a number, which the metrics count as invalid.
 _NULLS = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]
+_NUMBERS = ("integer", "float", "boolean")
+_TEXTS = ("text", "verbatim", "mark")
 _TEXT_BLOCK = 2**23
 _INTEGER = re.compile(r"(?<![\w.+-])[-+]?\d{16,}(?![\w.])")
 _DEEPEST = 100
@@ -46,21 +53,35 @@ class TextFile(PyarrowFile):
             types = self.found_types(next(blocks, self._owned(b"")))
         return ((name, _as_written(found)) for name, found in types.items()), [self.whole()]
 
-    def type_of(self, name: str) -> ColumnType | None:
-        last = None
+    may_have_later_columns = False
+    """True if rows far below the first may have columns that those do not have."""
+
+    def type_of(self, name: str, *, whole: bool = False) -> ColumnType | None:
+        agreed = None
         with closing(self.read_blocks()) as blocks:
             for block in blocks:
-                found = self.found_type(block, name)
-                if found is not None and found.kind != "null":
-                    return _as_written(found)
-                last = found or last
-        return last
+                if agreed is None or agreed.kind == "null":
+                    found = self.found_type(block, name)
+                    if found is None and not self.may_have_later_columns:
+                        return None
+                    agreed = found or agreed
+                    if agreed is None or agreed.kind == "null":
+                        continue
+                    if not whole or agreed.lists or agreed.kind not in _NUMBERS:
+                        return _as_written(agreed)
+                elif not self._is_of(block, name, agreed):
+                    wider = agreed._replace(kind="float")
+                    if agreed.kind == "boolean" or not self._is_of(block, name, wider):
+                        return MIXED_MARKS
+                    agreed = wider
+        return agreed
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         invalid, above = self.arrow().ArrowInvalid, 0
         now, widened = dict(types), set[str]()
         with closing(self.read_blocks()) as blocks:
             for block in blocks:
+                self.check_columns(block, above)
                 try:
                     table = self.parse(block, now)
                 except invalid as error:
@@ -75,6 +96,9 @@ class TextFile(PyarrowFile):
                     self._check_integers(block, name, table.column(name), above)
                 above += table.num_rows
                 yield from table.to_batches()
+
+    def check_columns(self, block: "pyarrow.Buffer", above: int) -> None:
+        """Raises if a row of a block has a column that should be absent; `above` rows are read."""
 
     def _wider(self, block: "pyarrow.Buffer", types: Types, above: int) -> Types:
         """The types that a block needs: floats in place of integers, where it has fractions.
@@ -209,7 +233,9 @@ class CsvFile(TextFile):
 
     A quote that is not would take the rows below it into its value.
 
-    An empty field is no value; a quoted one is, in a column of text.
+    An empty field is no value; a quoted one is, in a column of text. But where strings are quoted,
+    and no other field is empty, the writer has no other way to write that there is no value: then
+    only a task of texts takes it for one. An unquoted NA is no value there.
     """
 
     def __init__(self, file: FileIdentity, text: TextFormat = TextFormat()):  # noqa: B008
@@ -218,13 +244,20 @@ class CsvFile(TextFile):
         """The names of the columns, once the block with them was read."""
         self._apart = False
         """True if a column of numbers has a missing value that in one of text is a string."""
+        self._quotes_strings = False
+        self._quoted_may_be_none = False
         mark = re.escape(self.text.delimiter.encode())
+        self._header_in_quotes = re.compile(rb'\s*"[^"\r\n]*"(%b"[^"\r\n]*")*\s*?\r?\n' % mark)
+        self._empty_field = re.compile(rb"%b[%b\r\n]|\n%b" % (mark, mark, mark))
         # A quoted value, from the start of a field to its closing quote or the end of the text.
         self._quoted = re.compile(rb'(?<![^%b\r\n])"[^"]*(?:""[^"]*)*("?)' % mark)
 
     def read_blocks(self) -> Generator["pyarrow.Buffer", None, None]:
         self._names = None
         for block in self.blocks():
+            if self._names is None and self._header_in_quotes.match(block):
+                self._quotes_strings = True
+                self._quoted_may_be_none = self._empty_field.search(block) is None
             yield block
             if self._names is None:  # the first block has them; its rows, if any, are skipped
                 self._names = self._header(block)
@@ -260,7 +293,7 @@ class CsvFile(TextFile):
 
     def parse(self, block: "pyarrow.Buffer", types: Types) -> "pyarrow.Table":
         of_text = {
-            "null_values": [""],
+            "null_values": _NULLS if self._quotes_strings else [""],
             "strings_can_be_null": True,
             "quoted_strings_can_be_null": False,
         }
@@ -268,23 +301,33 @@ class CsvFile(TextFile):
             name: each._replace(kind="float") if each.kind == "null" else each
             for name, each in types.items()
         }
-        texts = {name: x for name, x in types.items() if x.kind in ("text", "verbatim")}
+        texts = {name: x for name, x in types.items() if x.kind in _TEXTS}
         others = {name: each for name, each in types.items() if name not in texts}
         if not texts:
             return self._converted(block, others, **self._of_numbers())
         if not self._apart:
             # Mostly, an empty field is all that is missing: then all columns are read at once.
             try:
-                return self._converted(block, types, **of_text)
+                return self._without_empty(self._converted(block, types, **of_text), texts)
             except self.arrow().ArrowInvalid:
                 self._apart = bool(others)
                 if not others:
                     raise
-        tables = [self._converted(block, texts, **of_text)]
+        tables = [self._without_empty(self._converted(block, texts, **of_text), texts)]
         if others:
             tables.append(self._converted(block, others, **self._of_numbers()))
         found = dict(pair for table in tables for pair in _named_columns(table))
         return self.arrow().table({name: found[name] for name in types})
+
+    def _without_empty(self, table: "pyarrow.Table", texts: Types) -> "pyarrow.Table":
+        """The table without the empty strings that stand for no value."""
+        compute = self.arrow(".compute")
+        for name, found in texts.items() if self._quoted_may_be_none else ():
+            if found.kind != "verbatim":
+                column = table.column(name)
+                full = compute.if_else(compute.equal(column, ""), None, column)
+                table = table.set_column(table.column_names.index(name), name, full)
+        return table
 
     def found_types(self, block: "pyarrow.Buffer") -> Types:
         try:
@@ -359,30 +402,89 @@ class CsvFile(TextFile):
 class JsonLinesFile(TextFile):
     """JSON lines that do not nest deep."""
 
+    may_have_later_columns = True
+
+    def check_columns(self, block: "pyarrow.Buffer", above: int) -> None:
+        names = [name for name in self.absent if may_have(bytes(block), name)]
+        for row, each in enumerate(_objects(block) if names else (), above + 1):
+            name = next((name for name in names if each.get(name) is not None), None)
+            if name is not None:
+                raise ValueError(
+                    f"row {row:,} is the first with a value of {name!r}, which the metric takes, "
+                    f"far below the first rows; say what is meant by columns=: {name!r} to use "
+                    f"it and leave out rows without it, or None for none"
+                )
+
     def parse(self, block: "pyarrow.Buffer", types: Types) -> "pyarrow.Table":
-        verbatim = [name for name, each in types.items() if each.kind == "verbatim"]
         try:
-            return self._read(block, explicit_schema=as_schema(types), unexpected="ignore")
+            return self._parse(block, types)
         except self.arrow().ArrowInvalid:
-            if not verbatim:
+            slow = [
+                name for name, x in types.items() if x.kind in ("verbatim", "mark") or "." in name
+            ]
+            if not slow:
                 raise
         # pyarrow reads neither numbers as text, nor strings and lists in one column.
-        rows = list(_objects(block, parse_float=str, parse_int=str, parse_constant=str))
-        strings, found = self.arrow().list_(self.arrow().string()), {}
-        others = {name: each for name, each in types.items() if name not in verbatim}
+        found, others = {}, {name: each for name, each in types.items() if name not in slow}
         if others:
             found = dict(_named_columns(self.parse(block, others)))
-        for name in verbatim:
-            texts = [_texts_in(row.get(name)) for row in rows]
-            found[name] = self.arrow().array(texts, strings)
+        for name in slow:
+            found[name] = self._values(block, name, types[name])
         return self.arrow().table({name: found[name] for name in types})
+
+    def _parse(self, block: "pyarrow.Buffer", types: Types) -> "pyarrow.Table":
+        """As `parse`, by pyarrow alone."""
+        pa, text = self.arrow(), bytes(block) if any("." in name for name in types) else b""
+        flat, within = dict[str, ColumnType](), dict[str, ColumnType]()
+        for name, each in types.items():
+            has_root = any(may_have(text, root) for root in roots(name))
+            if has_root and may_have(text, name):  # it may be in one or the other
+                raise pa.ArrowInvalid(name)
+            (within if has_root else flat)[name] = each
+        schema = pa.schema([*as_schema(flat), *_objects_with(within)])
+        table = self._read(block, explicit_schema=schema, unexpected="ignore")
+        if not within:
+            return table
+        rows = [[column_at(x, name) for name in types] for x in table.to_batches()]
+        return pa.Table.from_batches([pa.record_batch(x, [*types]) for x in rows])
+
+    def _values(self, block: "pyarrow.Buffer", name: str, given: ColumnType) -> "pyarrow.Array":
+        """One column of a block, by Python.
+
+        Raises:
+            ArrowInvalid: a value has another type.
+        """
+        pa = self.arrow()
+        numbers = {"parse_float": str, "parse_int": str, "parse_constant": str}
+        is_text = given.kind in ("verbatim", "mark")
+        rows = _objects(block, **numbers) if is_text else _objects(block)
+        values = [None if x is NOTHING else x for x in (value_at(row, name) for row in rows)]
+        fits = {given.kind, "null", *(["integer"] if given.kind == "float" else [])}
+        try:
+            if given.kind == "verbatim":
+                return pa.array(map(_texts_in, values), pa.list_(pa.string()))
+            if given.kind == "mark":
+                return pa.array(map(mark_of, values), pa.string())
+            found = pa.array(values)
+            if column_type(found.type).kind not in fits:
+                raise ValueError("it has another type")  # which a cast would not refuse
+            return found.cast(as_type(given))  # `array` would truncate fractions
+        except (ValueError, TypeError, OverflowError) as error:
+            raise pa.ArrowInvalid(str(error)) from None
 
     def _refusal(self, block: "pyarrow.Buffer", name: str, found: ColumnType, above: int) -> str:
         for row, each in enumerate(_objects(block), above + 1):
-            if found.kind == "verbatim" and _has_object(each.get(name)):
-                shown = json.dumps(each[name])
+            value = value_at(each, name)
+            is_refused = {
+                "verbatim": _has_object(value),
+                "mark": isinstance(value, dict | list),
+            }
+            if is_refused.get(found.kind):
+                expected = "texts" if found.kind == "verbatim" else "single values"
+                shown = json.dumps(value)
                 return (
-                    f"the column {name!r} has the value {shown:.60} in row {row:,}; expected texts"
+                    f"the column {name!r} has the value {shown:.60} in row {row:,}; expected "
+                    f"{expected}"
                 )
         return super()._refusal(block, name, found, above)
 
@@ -397,7 +499,7 @@ class JsonLinesFile(TextFile):
     def found_types(self, block: "pyarrow.Buffer") -> Types:
         try:
             schema = self._read(block, unexpected="infer").schema
-            return {field.name: column_type(field.type) for field in schema}
+            return dict(columns_of(schema))
         except self.arrow().ArrowInvalid as error:
             # A column with values of several types is an error only if it is asked for.
             try:
@@ -409,12 +511,12 @@ class JsonLinesFile(TextFile):
 
     def found_type(self, block: "pyarrow.Buffer", name: str) -> ColumnType | None:
         text = bytes(block)
-        if not any(json.dumps(name, ensure_ascii=x)[1:-1].encode() in text for x in (True, False)):
+        if not any(may_have(text, key) for key in (name, *roots(name))):
             return None
-        rows = list(_objects(block))
-        if not any(name in row for row in rows):
+        values = [value_at(row, name) for row in _objects(block)]
+        if all(x is NOTHING for x in values):
             return None
-        return self._type_of_values([row.get(name) for row in rows])
+        return self._type_of_values([None if x is NOTHING else x for x in values])
 
     def _type_of_values(self, values: list[Any]) -> ColumnType:
         pa = self.arrow()
@@ -432,7 +534,8 @@ class JsonLinesFile(TextFile):
 
     def texts(self, block: "pyarrow.Buffer", name: str) -> Iterable[str | None]:
         for row in _objects(block, parse_float=str, parse_int=str):
-            value = row.get(name)
+            value = value_at(row, name)
+            value = None if value is NOTHING else value
             yield value if value is None or isinstance(value, str) else json.dumps(value)
 
     def whole_rows(self, text: bytes, *, is_last: bool) -> int:
@@ -457,6 +560,28 @@ class JsonLinesFile(TextFile):
 
 def _named_columns(table: "pyarrow.Table") -> Iterator[tuple[str, "pyarrow.ChunkedArray"]]:
     return zip(table.column_names, table.columns, strict=True)
+
+
+def _objects_with(types: Types) -> "pyarrow.Schema":
+    """The schema of objects with these keys, each of which is within others: "answers.text"."""
+    pa = optional("pyarrow", "parquet", "reading this file")
+    tree: dict[str, Any] = {}
+    for name, found in types.items():
+        *above, last = name.split(".")
+        node = tree
+        for key in above:
+            node = node.setdefault(key, {})
+            if not isinstance(node, dict):
+                raise pa.ArrowInvalid(name)
+        if last in node:
+            raise pa.ArrowInvalid(name)
+        node[last] = as_type(found)
+
+    def field(key: str, node: Any) -> "pyarrow.Field":
+        is_object = isinstance(node, dict)
+        return pa.field(key, pa.struct(list(starmap(field, node.items()))) if is_object else node)
+
+    return pa.schema(list(starmap(field, tree.items())))
 
 
 def _as_written(found: ColumnType) -> ColumnType:

@@ -213,7 +213,7 @@ def test_labels_out_of_range_are_counted(tmp_path, capsys):
         ({"--metrics": "acuracy"}, "there is no metric 'acuracy'; did you mean 'accuracy'"),
         ({"--metrics": "bleu"}, "it is computed with --task text"),
         ({"--metrics": "fbeta:beta=-1"}, "the metric 'f_beta(beta=-1)'"),
-        ({"--slice-by": "nowhere"}, "argument --slice-by: there is no column 'nowhere'"),
+        ({"--slice-by": "nowhere"}, "there is no column 'nowhere' for the slices"),
         ({"--weights": "country"}, "the column 'country' has the value"),
         ({"--classes": "a"}, "argument --classes: 'a'; expected 2 or more distinct names"),
         ({"--num-classes": "3"}, "the task binary has two classes"),
