@@ -23,6 +23,8 @@ TASKS = (
     "detection",
 )
 ENGINES = ("processes", "dask", "ray")
+FORMATS = ("coco",)
+BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 # What the help of each command ends with.
 _EXAMPLES = {
     "evaluate": """\
@@ -32,6 +34,7 @@ examples:
       --slice-by country --bootstrap 200 --output report/
   datarax evaluate out.jsonl --task text --preds answer --target reference --metrics bleu,chrf
   datarax evaluate judged.csv --task score --preds judge_score --slice-by topic
+  datarax evaluate results.json --task detection --format coco --target ground_truth.json
 """,
     "compare": """\
 examples:
@@ -177,11 +180,22 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
         "--preds": "columns of predictions: a name, names with commas between them, or a glob such "
         "as 'logit_*'; of detections: boxes,scores,labels; of the task score: what is measured",
         "--target": "columns of the ground truth; of detections: boxes,labels; none for the task "
-        "score",
+        "score; with --format coco, the file of the ground truth",
     }
     for name, about in columns.items():
-        required = name == "--preds"
-        add(name, action="append", required=required, default=[], metavar="COLUMNS", help=about)
+        add(name, action="append", default=[], metavar="COLUMNS", help=about)
+    add(
+        "--format",
+        choices=FORMATS,
+        help="of files that are no tables: coco, results and ground truth of detections in the "
+        "JSON of COCO, with boxes x, y, width, height",
+    )
+    add(
+        "--box-format",
+        choices=BOX_FORMATS,
+        help="what the four numbers of a box are: both corners (xyxy, the default), a corner and "
+        "width, height (xywh), or the centre and width, height (cxcywh)",
+    )
     add("--weights", metavar="COLUMN", help="column of the weights of the rows")
     add("--query", metavar="COLUMN", help="column of the ids of queries, of the task ranking")
     add(

@@ -29,6 +29,7 @@ from datarax.cli import console_tables
 from datarax.cli.console_tables import Summary
 from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
+from datarax.evaluation import coco_files
 from datarax.evaluation.assembly import (
     assembled,
     without_formula,
@@ -40,6 +41,7 @@ from datarax.evaluation.comparison_summary import comparison_of
 from datarax.evaluation.encoding import Configuration, Slicing, Value
 from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import FileFold
+from datarax.evaluation.identity import identity_of
 from datarax.evaluation.largest_losses import ID, loss_name, with_batch
 from datarax.evaluation.name_matching import look_alikes
 from datarax.evaluation.outcome import (
@@ -63,6 +65,7 @@ from datarax.evaluation.partial_state import Folding, Merging, packed
 from datarax.evaluation.planning import Files, alike_but_for_case, planned
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import Outputs
+from datarax.evaluation.tables import reading
 from datarax.evaluation.tasks import imported, left_out_of_texts
 from datarax.evaluation.text_format import TextFormat
 from datarax.wrappers.clusters import CLUSTER
@@ -91,7 +94,7 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
     files = Files(args.sources, partial(_columns, args), _text_format(args))
     if args.query is not None:
         files.check_queries("query")
-    request = _request(args, files.available)
+    request = _with_coco(_request(args, files.available), [files])
     config = planned(
         *(request, args.metrics, files.names, files.first_rows(), files.value_counts, files.types)
     )
@@ -129,7 +132,7 @@ def _left_out(config: Configuration) -> list[str]:
     }
     left_out = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
     chosen = [*_assumed_order(config), *_paired(config), *_look_alikes(config)]
-    return [*chosen, *_normalized(config), *left_out]
+    return [*config.remarks, *chosen, *_normalized(config), *left_out]
 
 
 def _normalized(config: Configuration) -> Iterator[str]:
@@ -238,6 +241,7 @@ def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Con
             name = f"{output}_{model}" if output in PREDICTED else output
             first[name], names[name] = x, files.names[output]
     request = _request(args, models["a"].available, compared=True)
+    request = _with_coco(request, [*models.values()])
     types = models["a"].types
     # Of a column that only one model has as text, the example is of that one.
     types = types | {name: x for name, x in models["b"].types.items() if x.example is not None}
@@ -339,7 +343,12 @@ def _stopped(folder: Path | None, outcome: Outcome) -> int:
 
 def _text_format(args: argparse.Namespace) -> TextFormat:
     missing = () if args.missing_values is None else args.missing_values.split(",")
-    return TextFormat.checked(args.delimiter, args.encoding, args.decimal, missing)
+    text = TextFormat.checked(args.delimiter, args.encoding, args.decimal, missing)
+    if args.format is None:
+        return text
+    (truth,) = args.target
+    with reading(truth):
+        return text._replace(layout=args.format, beside=identity_of(truth))
 
 
 def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
@@ -349,7 +358,11 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
         MetricInputError: there are too few of them, or too many.
     """
     given: dict[str, Names] = {}
-    for name in ("preds", *(["target"] if args.target else [])):
+    if args.format == "coco":
+        given |= {name: name for name in (*coco_files.PREDICTED, *coco_files.TRUE)}
+    for name in ("preds", "target") if args.format is None else ():
+        if not getattr(args, name):
+            continue
         columns = _wanted(getattr(args, name), available)
         if args.task in ("ranking", "text") and len(columns) != 1:
             raise MetricInputError(
@@ -399,6 +412,23 @@ def _detections(argument: str, columns: Sequence[str]) -> dict[str, Names]:
     return {f"{prefix}{name}": column for name, column in zip(outputs, columns, strict=True)}
 
 
+def _with_coco(request: Configuration, models: Sequence[Files]) -> Configuration:
+    """The request, with what the files of COCO say; as it is for tables."""
+    tables = [table for files in models if (table := files.coco) is not None]
+    truth = models[0].tables[0].text.beside
+    if not tables or truth is None:
+        return request
+    remarks = dict.fromkeys(remark for table in tables for remark in table.remarks)
+    return replace(
+        request,
+        names=tables[0].classes,
+        box_format="xywh",
+        detections=max(table.detections for table in tables),
+        ground_truth=f"{truth.path} ({truth.size} bytes, {truth.digest})",
+        remarks=tuple(remarks),
+    )
+
+
 def _steps(
     args: argparse.Namespace, fold: FileFold, start: Outcome
 ) -> Generator[Outcome, None, None]:
@@ -446,6 +476,7 @@ def _check(args: argparse.Namespace) -> None:
     has_engine, devices = args.engine is not None, getattr(args, "devices", False)
     has_ids = getattr(args, ID, None) is not None
     of_classes = args.task in ("binary", "multiclass", "multilabel")
+    coco = args.format == "coco"
     wrong = {
         "id: names rows, which --no-rows leaves out": has_ids and args.no_rows,
         "id: is for the rows of the report: needs --output": has_ids and args.output is None,
@@ -453,6 +484,20 @@ def _check(args: argparse.Namespace) -> None:
         "devices: not with --engine, whose workers use the CPU": has_engine and devices,
         "address: needs --engine": args.address is not None and not has_engine,
         "workers: needs --engine": args.workers is not None and not has_engine,
+        "format: coco is for --task detection": coco and args.task != "detection",
+        "target: is the file of the ground truth, with --format coco": coco and not args.target,
+        "target: --format coco takes one file": coco and len(args.target) > 1,
+        "preds: is not for --format coco, whose columns are known": coco and args.preds,
+        "classes: is not for --format coco: the ground truth names its categories": (
+            coco and (args.classes is not None or args.num_classes is not None)
+        ),
+        "box-format: is not for --format coco: boxes are x, y, width, height": (
+            coco and args.box_format is not None
+        ),
+        f"box-format: is not for --task {args.task}": (
+            args.box_format is not None and args.task != "detection"
+        ),
+        "preds: is required": not args.preds and not coco,
         f"target: is required for --task {args.task}": not args.target and args.task != "score",
         "target: is not for --task score, which has no ground truth": (
             args.target and args.task == "score"
@@ -481,6 +526,7 @@ def _request(
         pictures=args.output is not None,
         rows=args.output is not None and not getattr(args, "no_rows", True),
         missing_values=_text_format(args).missing_values,
+        box_format=args.box_format,
         compared=compared,
     )
 

@@ -52,6 +52,7 @@ class Slicing:
 
 Json = dict[str, Any]
 """An object of JSON."""
+_TRUE = ("target_boxes", "target_labels")
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,14 @@ class Configuration:
     """True if the rows with the largest losses are kept."""
     missing_values: tuple[str, ...] = ()
     """The strings and numbers that were read as no value."""
+    box_format: str | None = None
+    """The format of boxes, a name of `BOX_FORMATS`; None if it was not said."""
+    detections: int | None = None
+    """How many detections there are, if that is known."""
+    ground_truth: str | None = None
+    """The file that holds all images of the evaluation, and its version; None of tables."""
+    remarks: tuple[str, ...] = ()
+    """What was noticed in the files before they were evaluated."""
     compared: bool = False
     """True if there are the predictions of two models, `preds_a` and `preds_b`."""
 
@@ -111,7 +120,7 @@ class Configuration:
         own = {"specs": specs, "names": names, "slicings": tuple(slicings), "assumed_order": order}
         own |= {
             name: hashable(saved.get(name, ()))
-            for name in ("missing_values", "pairs", "target_order")
+            for name in ("missing_values", "pairs", "target_order", "remarks")
         }
         return cls(**saved | own)
 
@@ -227,7 +236,7 @@ class Configuration:
         for end in self.ends:
             names = [f"boxes{end}", f"scores{end}", f"labels{end}"]
             out |= self._padded({each: out[each] for each in names}, f"valid{end}")
-        truth = {name: out[name] for name in ("target_boxes", "target_labels")}
+        truth = {name: out[name] for name in (*_TRUE, "crowd", "area") if name in out}
         return out | self._padded(truth, "target_valid")
 
     def _padded(self, columns: Mapping[str, Rows], valid: str) -> Outputs:
@@ -253,7 +262,7 @@ class Configuration:
 
     def _of_row(self, row: int, x: Rows, name: str) -> np.ndarray:
         """The boxes (D, 4), the scores or the labels (D,) of one image."""
-        if "labels" in name:
+        if "labels" in name or name == "crowd":
             return self._labels(np.asarray(x if x is not None else [], object))
         # `concatenate` refuses an empty list, and `[[]]` is a list of no numbers.
         flat = [] if x is None else np.concatenate([np.ravel(each) for each in x] or [[]])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.arrow_files import ArrowFile, ParquetFile
+from datarax.evaluation.coco_files import CocoFile
 from datarax.evaluation.identity import FileIdentity, identity_of
 from datarax.evaluation.npz_files import NpzFile
 from datarax.evaluation.tables import ColumnType, Table, TableFile, reading
@@ -33,6 +34,8 @@ FORMATS: dict[str, type[TableFile]] = {
     ".npz": NpzFile,
 }
 """The reader of each format, by the end of the file name."""
+LAYOUTS: dict[str, type[TableFile]] = {"coco": CocoFile}
+"""The reader of each layout of files that are no tables, whatever their names end in."""
 _KNOWN = ", ".join(FORMATS)
 _PACKED = (".gz", ".bz2", ".zst", ".xz", ".lz4", ".zip", ".br")
 """The ends of names of compressed files."""
@@ -53,15 +56,16 @@ def tables_of(source: Source, text: TextFormat = _UTF8) -> list[Table]:
         MetricInputError: there is no file, or one has an unknown format or is damaged; names it.
     """
     tables = []
-    for path in paths_of(source):
+    for path in paths_of(source, text.layout):
         with reading(path):
             tables.append(open_table(identity_of(path), text).described())
     return tables
 
 
 def open_table(file: FileIdentity, text: TextFormat = _UTF8) -> TableFile:
-    """The reader of a file, by the end of its name."""
-    return FORMATS[Path(file.path).suffix.lower()](file, text)
+    """The reader of a file, by its layout or by the end of its name."""
+    reader = LAYOUTS.get(text.layout) or FORMATS[Path(file.path).suffix.lower()]
+    return reader(file, text)
 
 
 def type_in(table: Table, name: str, *, whole: bool = False) -> ColumnType | None:
@@ -86,10 +90,11 @@ def _found_below(file: FileIdentity, text: TextFormat, name: str, whole: bool) -
         return open_table(file, text).type_of(name, whole=whole)
 
 
-def paths_of(source: Source) -> list[str]:
+def paths_of(source: Source, layout: str = "") -> list[str]:
     """The paths of a source: those of a list in its order, of a glob or a folder by name.
 
-    Numbers in names are compared as numbers. A file that is found twice is read once.
+    Numbers in names are compared as numbers. A file that is found twice is read once. With a
+    layout, the names of files may end in anything.
 
     Raises:
         MetricInputError: there is no file, or one has an unknown format; names it.
@@ -97,7 +102,7 @@ def paths_of(source: Source) -> list[str]:
     sources = [source] if isinstance(source, str | Path) else list(source)
     if not sources:
         raise MetricInputError("evaluate: source is an empty list; expected the path of a file")
-    found = [_found(each) for each in sources]
+    found = [_found(each, layout) for each in sources]
     files = [[(_which(path), path) for path in each] for each in found]
     paths = {file: path for each in files for file, path in reversed(each)}
     # The first of several paths of one file gives the place.
@@ -125,7 +130,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def _found(source: str | Path) -> list[str]:
+def _found(source: str | Path, layout: str) -> list[str]:
     if not isinstance(source, str | Path):
         raise MetricInputError(
             f"evaluate: source holds {type(source).__name__}; expected the path of a file, a "
@@ -134,10 +139,10 @@ def _found(source: str | Path) -> list[str]:
     if not str(source):
         raise MetricInputError("evaluate: source is ''; expected the path of a file or a folder")
     with reading(str(source)):  # also of a name that is too long
-        return _expanded(source)
+        return _expanded(source, layout)
 
 
-def _expanded(source: str | Path) -> list[str]:
+def _expanded(source: str | Path, layout: str) -> list[str]:
     path = Path(source)
     if path.is_dir():
         found = [each.as_posix() for each in _in_folder(path)]
@@ -152,7 +157,7 @@ def _expanded(source: str | Path) -> list[str]:
         if not found:
             raise MetricInputError(f"{source}: there is no such file")
     for each in found:
-        if Path(each).suffix.lower() not in FORMATS:
+        if not layout and Path(each).suffix.lower() not in FORMATS:
             raise MetricInputError(f"{each}: its format is not known; expected one of {_KNOWN}")
     return found
 

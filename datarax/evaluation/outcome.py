@@ -72,6 +72,10 @@ _NAMES = {
     "on_invalid": "--on-invalid",
     "rows": "the choice whether to keep rows (--no-rows)",
     "missing_values": "--missing-values",
+    "box_format": "--box-format",
+    "ground_truth": "the ground truth",
+    "detections": "the number of detections",
+    "remarks": "what was noticed",
 }
 
 
@@ -254,6 +258,11 @@ def merge_folders(folders: Sequence[Path], *, duplicates: bool = False, title: s
     if total.config.compared:
         raise ConfigurationMismatchError(
             f"{str(folders[0])!r} holds a comparison of two models: only evaluations are merged"
+        )
+    if others and total.config.ground_truth is not None:
+        raise ConfigurationMismatchError(
+            f"{str(folders[0])!r} holds all images of {total.config.ground_truth}: images would "
+            f"count twice. Evaluate one file with all results"
         )
     metric, seen = total.metric, dict.fromkeys(total.files, folders[0])
     for folder, other in zip(folders[1:], others, strict=True):

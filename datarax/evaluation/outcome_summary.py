@@ -33,6 +33,8 @@ _NUMBERS = "lower", "upper", "std_error"
 _ENDS = *_NUMBERS, "method"
 FORMAT = 1
 """The version of the layout of the summary."""
+_PER_CLASS = "_per_class"
+"""What the name of a value for each class ends in, of a metric with several values."""
 
 NAN_EFFECT = "the result is NaN; --on-invalid exclude leaves such rows out"
 
@@ -203,8 +205,10 @@ def _by_class(config: Configuration, values: Values) -> Json | None:
     for name, value in values.items():
         if name == "class/support":
             value = np.asarray(value)[:, -1]  # the last of the counts
+        if name.endswith(_PER_CLASS):  # "mean_average_precision/map_per_class"
+            columns.append({"name": name.removesuffix(_PER_CLASS), "values": value.tolist()})
         # Metrics that were asked for with average=None are listed by class too.
-        if np.shape(value) == (len(classes),) and (name.startswith("class/") or name in listed):
+        elif np.shape(value) == (len(classes),) and (name.startswith("class/") or name in listed):
             columns.append({"name": name.removeprefix("class/"), "values": value.tolist()})
     return {"classes": classes, "columns": columns} if columns else None
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from datarax._errors import MetricInputError
+from datarax.evaluation.coco_files import CocoTable, table_of
 from datarax.evaluation.columns import Encoded, Names, feeds_as_they_are
 from datarax.evaluation.encoding import (
     Configuration,
@@ -29,7 +30,7 @@ from datarax.evaluation.name_matching import in_order_of, look_alikes, named_by
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.table_batches import TableBatch, batches
 from datarax.evaluation.tables import Outputs, Part, Rows, Table, Types, parts_of
-from datarax.evaluation.tasks import TASKS, defaults, of_columns, parsed
+from datarax.evaluation.tasks import TASKS, defaults, for_detections, of_columns, parsed
 from datarax.evaluation.text_format import TextFormat, how_to_write, no_number, refuse_text
 from datarax.wrappers.clusters import CLUSTER
 
@@ -38,6 +39,8 @@ MOST_SLICES = 100
 MOST_VALUES = 1_000_000
 """The number of distinct values of a column that are counted."""
 _FIRST_ROWS = 1000
+_FEW_BOXES = 0.05
+"""The fraction of boxes that may be no corners by mistake."""
 _ROWS = 65536
 
 Columns = Mapping[str, Sequence[str]]
@@ -67,7 +70,9 @@ class Files:
         # A folder may hold what an earlier evaluation has written.
         states = (STATE, PARTIAL)
         paths = [
-            path for path in paths_of(source) if Path(path).name not in states or path in given
+            path
+            for path in paths_of(source, text.layout)
+            if Path(path).name not in states or path in given
         ]
         self.tables: list[Table] = tables_of(paths, text)
         self.identities = tuple(table.file for table in self.tables)
@@ -80,6 +85,23 @@ class Files:
         """The names of the columns of each output."""
         self.parts = parts_of(self.tables, whole=self.columns.together is not None)
         """The parts that are evaluated one by one."""
+
+    @property
+    def coco(self) -> CocoTable | None:
+        """The results and the ground truth, if that is what the files are.
+
+        Raises:
+            MetricInputError: there are several files of results.
+        """
+        first = self.tables[0]
+        if first.text.layout != "coco" or first.text.beside is None:
+            return None
+        if len(self.tables) > 1:
+            raise MetricInputError(
+                f"--format coco takes one file of results, got {len(self.tables)}: each would be "
+                f"evaluated on all images of the ground truth. Join their lists in one file"
+            )
+        return table_of(first.file, first.text.beside)
 
     def first_rows(self) -> Outputs:
         """Some rows of each output, as they are in the files.
@@ -190,6 +212,7 @@ def planned(
         assumed = plan.assumed_order(preds[0], scores, names if named else None)
     elif task == "detection":
         plan.check_lists()
+        request = replace(request, remarks=(*request.remarks, *plan.boxes_without_corners()))
         size, names, named = plan.labels(("target_labels", *request.outputs("labels")))
     elif task == "regression":
         size = plan.width(preds)
@@ -217,6 +240,8 @@ def planned(
         specs = of_columns(metrics, _each_name(columns[preds[0]], size))
     else:
         specs = parsed(metrics, task, size) if given else defaults(task, size=size, scores=scores)
+    if task == "detection":
+        specs = [for_detections(x, request.box_format, request.detections) for x in specs]
     return replace(
         request,
         specs=tuple(specs),
@@ -405,8 +430,26 @@ class _Plan:
                     f"the task detection takes a row for each image, with lists of boxes "
                     f"[x0, y0, x1, y1], of scores and of labels. If a row is one detection, make "
                     f"one list of the rows of each image: for example with pandas, "
-                    f"table.groupby('image_id').agg(list)"
+                    f"table.groupby('image_id').agg(list). For the JSON files of COCO, results and "
+                    f"ground truth, there is --format coco"
                 )
+
+    def boxes_without_corners(self) -> list[str]:
+        """Says which columns have many boxes that are no corners, if the format is not said."""
+        said = []
+        outputs = ["target_boxes", *self.request.outputs("boxes")]
+        for output in outputs if self.request.box_format is None else ():
+            rows = [row for row in listed(self.first.get(output, ())) if row is not None]
+            boxes = np.concatenate([np.ravel(box) for row in rows for box in row] or [[]])
+            boxes = boxes.reshape(-1, 4) if boxes.size % 4 == 0 else np.zeros((0, 4))
+            wrong = (boxes[:, 2:] < boxes[:, :2]).any(1).sum()
+            if wrong > len(boxes) * _FEW_BOXES:
+                said.append(
+                    f"{self.named(output)}: {wrong:,} of the first {len(boxes):,} boxes have "
+                    f"x2 < x1 or y2 < y1. If they are x, y, width, height, give --box-format xywh, "
+                    f"or cxcywh where x and y are the centre"
+                )
+        return said
 
     def labels(self, outputs: Sequence[str]) -> tuple[int, tuple[str, ...] | None, bool]:
         """The same as `classes`, if only columns of labels show which classes there are."""

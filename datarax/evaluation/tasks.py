@@ -29,6 +29,7 @@ _SET = {
     "num_labels": "the columns of --preds",
     "num_outputs": "the columns of --preds",
     "from_logits": "--scores",
+    "box_format": "--box-format",
     "on_invalid": "--on-invalid",
 }
 
@@ -126,7 +127,7 @@ TASKS: Mapping[str, Task] = {
     ),
     "detection": Task(
         "columns of lists: boxes, scores and labels; boxes and labels of the ground truth",
-        "mean_average_precision",
+        "mean_average_precision=mean_average_precision:per_class=True",
         size="num_classes",
     ),
 }
@@ -224,6 +225,16 @@ _OF_VALUES = {
     "Sum": "sum of",
 }
 """What metrics of one argument say, by class."""
+
+
+def for_detections(spec: Spec, box_format: str | None, detections: int | None) -> Spec:
+    """The spec with what the command knows of boxes: their format, and how many there are."""
+    fields, options = fields_of(class_of(spec.metric)), dict(spec.options)
+    if box_format is not None and "box_format" in fields:
+        options["box_format"] = box_format
+    if detections is not None and {"box_format", "capacity"} <= fields.keys():
+        options.setdefault("capacity", 1 << max(detections - 1, 0).bit_length())
+    return spec._replace(options=tuple(sorted(options.items())))
 
 
 def described(spec: Spec, task: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 from datarax._errors import MetricInputError
+from datarax.evaluation.identity import FileIdentity
 
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+|inf|infinity|nan)(e[-+]?\d+)?\s*", re.IGNORECASE)
 _MARKS = (
@@ -27,6 +28,10 @@ class TextFormat(NamedTuple):
     """The decimal point of CSV."""
     missing_values: tuple[str, ...] = ()
     """Strings and numbers that are read as no value, in files of all formats."""
+    layout: str = ""
+    """What a file is, if it is no table; a name of `files.LAYOUTS`."""
+    beside: FileIdentity | None = None
+    """The other file that a file of this layout is read with, such as the ground truth."""
 
     @classmethod
     def checked(

@@ -12,6 +12,7 @@ from datarax import DataraxError, metrics
 from datarax.cli import evaluation_arguments
 from datarax.evaluation.assembly import assembled, without_interval, without_slices
 from datarax.evaluation.encoding import Configuration, Slicing
+from datarax.evaluation.files import LAYOUTS
 from datarax.evaluation.tasks import (
     CLASSES,
     TASKS,
@@ -26,6 +27,7 @@ from datarax.evaluation.tasks import (
 )
 from datarax.metric.other_names import snake_case
 from datarax.metric.values import flat_items
+from datarax.numerics.boxes import BOX_FORMATS
 from tests.registry import CASES
 
 SIZES = {
@@ -42,6 +44,8 @@ SIZES = {
 
 def test_the_command_and_the_tasks_agree():
     assert tuple(TASKS) == evaluation_arguments.TASKS
+    assert tuple(LAYOUTS) == evaluation_arguments.FORMATS
+    assert tuple(BOX_FORMATS) == evaluation_arguments.BOX_FORMATS
 
 
 @pytest.mark.parametrize("task", TASKS)
