@@ -91,7 +91,9 @@ def reduce_sum(metrics: PyTree, *, weights: NamedWeights = None, axis: Axis = No
     return reduce("reduce_sum", metrics, "sum", weights, axis)
 
 
-def reduce_max(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None) -> PyTree:
+def reduce_max(
+    metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None, weights: None = None
+) -> PyTree:
     """The maximum of every array in `metrics`; NaN if an element that counts is NaN.
 
     Integers keep their dtype, and booleans become int32.
@@ -105,6 +107,10 @@ def reduce_max(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None
         where: an array that broadcasts against the leading axes of each metric, or a mapping from
             names of metrics to such arrays. Elements where it is zero or false do not count.
         axis: the axes to reduce; by default all.
+        weights: refused, because an extreme has none: `where=` leaves elements out.
+
+    Raises:
+        MetricInputError: `weights` is given, or as by `reduce_mean`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -112,10 +118,13 @@ def reduce_max(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None
         >>> print(reduce_max({"grad_norm": jnp.array([0.5, 2.0, 1.0])})["grad_norm"])
         2.0
     """
+    _refuse_weights("reduce_max", weights)
     return reduce("reduce_max", metrics, "max", where, axis, what="where")
 
 
-def reduce_min(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None) -> PyTree:
+def reduce_min(
+    metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None, weights: None = None
+) -> PyTree:
     """The minimum of every array in `metrics`; otherwise as `reduce_max`.
 
     Args:
@@ -123,6 +132,10 @@ def reduce_min(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None
         where: an array that broadcasts against the leading axes of each metric, or a mapping from
             names of metrics to such arrays. Elements where it is zero or false do not count.
         axis: the axes to reduce; by default all.
+        weights: refused, because an extreme has none: `where=` leaves elements out.
+
+    Raises:
+        MetricInputError: `weights` is given, or as by `reduce_mean`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -130,7 +143,16 @@ def reduce_min(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None
         >>> print(reduce_min({"margin": jnp.array([0.5, 2.0, 1.0])})["margin"])
         0.5
     """
+    _refuse_weights("reduce_min", weights)
     return reduce("reduce_min", metrics, "min", where, axis, what="where")
+
+
+def _refuse_weights(caller: str, weights: object) -> None:
+    if weights is not None:
+        raise MetricInputError(
+            f"{caller}: a maximum or a minimum has no weights; leave elements out with where=, "
+            f"such as where=weights"
+        )
 
 
 def reduce_custom(
@@ -379,6 +401,8 @@ def collect_from_devices(metrics: PyTree) -> PyTree:
     Raises:
         NotAddressableError: other processes hold a part of an array. Call `all_gather` inside the
             step, so that every process holds the whole array.
+        MetricInputError: the leading axis of an array on several devices is not that of devices:
+            it is split over none of them, and its length is not their number.
         MetricTypeError: the function was called inside a traced function.
 
     Example:
@@ -418,6 +442,13 @@ def _entries(x: Array, name: str) -> list[Array]:
             f"collect_from_devices: this process holds only a part of metric {name!r} "
             f"(shape {x.shape}, {x.sharding}); gather it with all_gather inside shard_map, and "
             f"return it replicated"
+        )
+    devices = len(x.sharding.device_set)
+    if x.is_fully_replicated and 1 < devices != len(x):
+        raise MetricInputError(
+            f"collect_from_devices: metric {name!r} (shape {x.shape}) is the same on {devices} "
+            f"devices, and its leading axis is not that of devices: read it as it is, with "
+            f"np.asarray; or return it with a leading axis, x[None], and out_specs=P(axis_name)"
         )
     # One transfer of the whole array takes less time than one for each entry.
     return [jnp.asarray(entry) for entry in np.asarray(x)]

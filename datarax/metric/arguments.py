@@ -130,7 +130,8 @@ def arguments_of(routes: Iterable[Route], outputs: Mapping[str, PyTree]) -> dict
                 f"{route.metric.__name__} needs the output {route.output!r} for its argument "
                 f"{route.argument!r}, and update() was given: "
                 f"{', '.join(sorted(outputs)) or 'none'}. Pass it, or name the right one with "
-                f".from_outputs({route.argument}=...)"
+                f".from_outputs({route.argument}=...). Where a step has the outputs of some "
+                f"metrics only, put these in a collection of their own, in a MultiTask"
             )
     return given
 

@@ -20,6 +20,7 @@ from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import State, walk
 from datarax.statistics.cut_groups import CutGroups
 from datarax.statistics.invalid_counts import (
+    BEYOND_CAPACITY,
     KINDS,
     NOT_SAMPLED,
     Count,
@@ -139,15 +140,22 @@ class Unusable:
             return f"{_SHIFTED[policy]}. {self.shift}"
         if self.others.get(OVERFLOWED):
             return "so the result is NaN. Give smaller weights=: only their ratios matter to a mean"
-        if any(int(count) for kind, count in self.counts.items() if kind != NOT_SAMPLED):
+        if self._kinds == {BEYOND_CAPACITY}:
+            return _OF_FULL_BUFFERS[policy]
+        if self._kinds - {NOT_SAMPLED}:
             return _EFFECTS[policy]
         return "and were left out: the result is an estimate from the others"
 
     @property
+    def _kinds(self) -> set[str]:
+        return {kind for kind, count in self.counts.items() if int(count)}
+
+    @property
     def hint(self) -> str:
         """Says what else to do about it, for the end of a message."""
-        full = any(int(self.others.get(kind, 0)) for kind in ("beyond the capacity", NOT_SAMPLED))
-        hint = ". A larger capacity= holds more examples" if full else ""
+        full = self._kinds & {BEYOND_CAPACITY, NOT_SAMPLED}
+        is_said = self._kinds == {BEYOND_CAPACITY}
+        hint = ". A larger capacity= holds more examples" if full and not is_said else ""
         if self.remedy and int(self.counts.get("out of range", 0)):
             hint += f". {self.remedy}"
         return hint
@@ -280,6 +288,12 @@ _EFFECTS = {
     'metric.replace(on_invalid="exclude"), or give its weights= as 0',
     "exclude": "and were left out. If the result should be NaN instead, read "
     'metric.replace(on_invalid="propagate")',
+}
+
+_OF_FULL_BUFFERS = {
+    "propagate": "so the result is NaN. Give a capacity= of at least the number of examples; or "
+    'read that of the examples that were kept, metric.replace(on_invalid="exclude")',
+    "exclude": "and were left out. Give a capacity= of at least the number of examples",
 }
 
 

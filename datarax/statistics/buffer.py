@@ -26,7 +26,12 @@ from datarax.numerics.float_ranges import keys_of
 from datarax.numerics.limbs import Limbs, add_limbs, sum_integers
 from datarax.statistics.batches import least_weight, pairs, rows_weight
 from datarax.statistics.cross_moments import check_features
-from datarax.statistics.invalid_counts import NOT_SAMPLED, CountsInvalid, not_finite
+from datarax.statistics.invalid_counts import (
+    BEYOND_CAPACITY,
+    NOT_SAMPLED,
+    CountsInvalid,
+    not_finite,
+)
 
 Keys = tuple[jax.Array, jax.Array]
 """A number in two floats: see `datarax.numerics.float_ranges`."""
@@ -95,7 +100,7 @@ class Rows(NeedsMaxima, LeafState, kw_only=False):
         return Exact(*map(xp.asarray, self.lost))
 
     def unusable(self) -> dict[str, PyTree]:
-        return {"beyond the capacity": self.overflow}
+        return {BEYOND_CAPACITY: self.overflow}
 
     def combine(self, other: Self) -> Self:
         return self.append(xp.asarray(other.data), other.is_filled, other.lost)

@@ -31,6 +31,8 @@ KINDS = (
 """Why a row is invalid, by its code from 4 to 7. A row has the highest code that applies."""
 _EVIDENCE, _INFINITE, _NAN, _OUT_OF_RANGE, _NO_WEIGHT = 3, 4, 5, 6, 7
 _ALL_CODES = tuple(range(1, _NO_WEIGHT + 1))
+BEYOND_CAPACITY = "beyond the capacity"
+"""The kind of rows that a buffer did not keep."""
 NOT_SAMPLED = "beyond the capacity of the sample"
 """The kind of rows that did not fit, where the result is an estimate from those that did."""
 

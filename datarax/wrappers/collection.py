@@ -34,9 +34,13 @@ from datarax.metric.base import Metric, placed_as, read
 from datarax.metric.reading import Reading
 from datarax.metric.values import flat_items
 from datarax.wrappers.shared_states import Members, SharedStates, share_equal_statistics
+from datarax.wrappers.shown import Line, as_html, as_text, is_readable, lines
 from datarax.wrappers.wrapper import checked_metric, reading_of
 
 C = TypeVar("C", bound="Collection")
+
+_OPTIONS = ("metrics", "prefix", "strict")
+"""The names of the arguments of the constructor."""
 
 
 class Collection(Metric):
@@ -50,17 +54,19 @@ class Collection(Metric):
     share one statistic, which is updated, synced and stored once.
 
     A collection is also a mapping of its metrics: `collection["loss"]`, `in`, `len`, iteration,
-    `keys()`, `values()` and `items()`. `a | b` has the metrics of both, with their states; where
-    both have a name, the metric of `b`, as with dicts. Either may be a dict of metrics.
+    `keys()`, `values()` and `items()`; `print` shows a table of the values. `a | b` has the
+    metrics of both, with their states; where both have a name, the metric of `b`, as with
+    dicts. Either may be a dict of metrics.
 
     Args:
         metrics: a mapping from names to metrics. Names may contain "/".
         prefix: what is put before all names in results, bounds, errors and warnings: "train/".
             Indexing, `update` and saved states have the names without it, so collections that
             differ in the prefix alone can be merged, and restored from each other.
+        strict: whether `update` refuses outputs that no metric takes. Default: False.
 
     Raises:
-        MetricTypeError: a value is not a metric, or the prefix is not a string.
+        MetricTypeError: a value is not a metric, or an option is of another type.
         MetricInputError: there are no metrics; a name is not a string or is empty; or two results
             would have the same name, such as "a/b" beside a collection "a" that has a "b".
 
@@ -90,15 +96,20 @@ class Collection(Metric):
     parts: tuple[Metric | Stack, ...]
     members: Members
     prefix: str = ""
+    strict: bool = False
 
     if TYPE_CHECKING:
 
         def results(self, *, as_json: bool = False, **given: float) -> dict[str, PyTree]: ...
 
-    def __init__(self, metrics: Mapping[str, Metric], prefix: str = ""):
+    def __init__(self, metrics: Mapping[str, Metric], prefix: str = "", *, strict: bool = False):
         if not isinstance(prefix, str):
             raise MetricTypeError(
                 f"{type(self).__name__}: prefix is {kind(prefix)}; expected a string"
+            )
+        if not isinstance(strict, bool):
+            raise MetricTypeError(
+                f"{type(self).__name__}: strict is {kind(strict)}; expected True or False"
             )
         if not isinstance(metrics, Mapping):
             raise MetricTypeError(
@@ -120,10 +131,12 @@ class Collection(Metric):
         # Names are known before data is: a clash must not first show at the end of a run.
         _check_distinct(path for name, metric in metrics.items() for path in _paths(name, metric))
         self.parts, self.members, _ = SharedStates.of(metrics, shares=self.shares)
-        self.prefix = prefix
+        self.prefix, self.strict = prefix, strict
 
     @staticmethod
-    def from_rules(rules: Mapping[str, Metric], example: Mapping[str, PyTree]) -> "Collection":
+    def from_rules(
+        rules: Mapping[str, Metric], example: Mapping[str, PyTree], *, strict: bool = False
+    ) -> "Collection":
         """A collection with a metric for each name of a step's outputs, chosen by patterns.
 
         For steps that return a dict of numbers whose names are many, or not known before. The
@@ -139,12 +152,15 @@ class Collection(Metric):
         Args:
             rules: a mapping from patterns to metrics without data, in order. A pattern that matches
                 no name does nothing, so one table can serve several models.
-            example: the outputs of a step, or any dict with their names: its values are not looked
-                at. Outputs that are not in it are ignored by `update`.
+            example: the outputs of a step, or any flat dict with their names: its values are not
+                looked at. Outputs that are not in it are ignored by `update`.
+            strict: whether to refuse a pattern that no name has as its first, and later, in
+                `update`, an output that is not in `example`.
 
         Raises:
             MetricInputError: no pattern matches a name, lists all such names; a metric has data, or
-                names the outputs of all its required arguments; or `example` is empty.
+                names the outputs of all its required arguments; `example` is empty, or holds a
+                dict; or, if `strict`, a pattern is used by no name.
             MetricTypeError: `rules` or `example` is not a dict, or a rule is not a metric.
 
         Example:
@@ -168,6 +184,13 @@ class Collection(Metric):
         for given, name in ((rules, "rules"), (example, "example")):
             if not isinstance(given, Mapping):
                 raise MetricTypeError(f"{caller}: {name} is {kind(given)}; expected a dict")
+        for name, output in example.items():
+            if isinstance(output, Mapping):
+                raise MetricInputError(
+                    f"{caller}: the output {name!r} is a dict of {', '.join(map(repr, output))}; "
+                    f"expected one value for each name. Flatten it, as {{'{name}/...': ...}}, "
+                    f"here and for update; or make a collection of each dict, in a MultiTask"
+                )
         for pattern, metric in rules.items():
             checked_metric(metric, f"{caller}: the rule {pattern!r}")
         chosen = {name: [each for each in rules if fnmatchcase(name, each)][:1] for name in example}
@@ -177,18 +200,26 @@ class Collection(Metric):
                 f"{caller}: no rule matches {', '.join(missing)}; the rules are "
                 f"{', '.join(map(repr, rules))}. Add a rule for them, or leave them out of example"
             )
-        return Collection(
-            {name: _fed_by(name, rules[pattern], pattern) for name, (pattern,) in chosen.items()}
-        )
+        unused = [repr(each) for each in rules if [each] not in chosen.values()]
+        if strict and unused:
+            raise MetricInputError(
+                f"{caller}: no name takes the rule {', '.join(unused)}; the names are "
+                f"{', '.join(map(repr, example))}, and each takes the first rule that matches it. "
+                f"Remove the rule, or leave strict=True out"
+            )
+        fed = {name: _fed_by(name, rules[pattern], pattern) for name, (pattern,) in chosen.items()}
+        return Collection(fed, strict=strict)
 
     def _of(self, metrics: Mapping[str, Metric]) -> Self:
-        """A collection of these metrics, of the same class and prefix."""
+        """A collection of these metrics, of the same class and configuration."""
         made = type(self)(metrics)  # whose constructor may be that of a subclass
-        return made.with_parts({"prefix": self.prefix}) if self.prefix else made
+        if not self.prefix and not self.strict:
+            return made
+        return made.with_parts({"prefix": self.prefix, "strict": self.strict})
 
     @classmethod
     def constructor_hint(cls, kwargs: Mapping[str, PyTree]) -> str:
-        named = ", ".join(f'"{name}": ...' for name in kwargs if name not in ("metrics", "prefix"))
+        named = ", ".join(f'"{name}": ...' for name in kwargs if name not in _OPTIONS)
         return f". Write {cls.__name__}({{{named}}})" if named else ""
 
     @property
@@ -265,7 +296,8 @@ class Collection(Metric):
                 output that no metric takes has a name that is used for weights (`mask`, `weight`,
                 `sample_weight`, `sample_weights`, `where`, `valid`, `real`, `padding`, names that
                 end in `_mask` or `_weight`), or one that is similar to an argument that was not
-                given. An error in the update of a metric has its name in the message.
+                given; if `strict`, any output that no metric takes. An error in the update of a
+                metric has its name in the message.
         """
         arguments = [kwargs for _, _, kwargs in self._arguments(args, outputs)]
         states = self.states.updated(arguments, lambda metric, kwargs: metric.update(**kwargs))
@@ -335,6 +367,8 @@ class Collection(Metric):
         except MetricInputError:
             # The slow way, with the names of the metrics, which only the message needs.
             refuse_ignored(self.routes(), outputs, "Collection.update")
+        if self.strict:
+            self._refuse_untaken(outputs)
         found = []
         for name, metric in metrics:
             try:
@@ -343,6 +377,18 @@ class Collection(Metric):
                 with naming(name):
                     raise
         return found
+
+    def _refuse_untaken(self, outputs: Mapping[str, PyTree]) -> None:
+        routes = self.routes()
+        taken = {route.output for route in routes}
+        untaken = [repr(name) for name in outputs if name not in taken]
+        if untaken and not any(route.takes_all for route in routes):
+            raise MetricInputError(
+                f"{type(self).__name__}.update: no metric takes the output {', '.join(untaken)}, "
+                f"and strict=True; the metrics take "
+                f"{', '.join(sorted(repr(x) for x in taken if x is not None))}. Leave the output "
+                f"out, or name the metric that takes it with .from_outputs"
+            )
 
     def apply(self, calls: tuple[PyTree, ...]) -> Self:
         return self._with(self.states.updated(calls, lambda metric, call: metric.apply(call)))
@@ -457,8 +503,29 @@ class Collection(Metric):
     def __repr__(self) -> str:
         metrics = ((each.name, self.states.configuration(each)) for each in self.members)
         members = (f"{name!r}: {metric!r}" for name, metric in metrics)
-        prefix = f", prefix={self.prefix!r}" if self.prefix else ""
-        return f"{type(self).__name__}({{{', '.join(members)}}}{prefix})"
+        options = ((name, getattr(self, name)) for name in _OPTIONS[1:])
+        given = "".join(f", {name}={value!r}" for name, value in options if value)
+        return f"{type(self).__name__}({{{', '.join(members)}}}{given})"
+
+    def __str__(self) -> str:
+        """The values as a table, where there is data."""
+        return as_text(self._shown()) if self._is_shown() else repr(self)
+
+    def _repr_html_(self) -> str | None:
+        """The same in a notebook; None where there is no data."""
+        return as_html(self._shown()) if self._is_shown() else None
+
+    def _is_shown(self) -> bool:
+        return not self.is_untouched and is_readable(self)
+
+    def _shown(self) -> list[Line]:
+        return lines(list(self._each()))
+
+    def _each(self) -> Iterator[tuple[str, Metric]]:
+        """The metrics, those of inner collections too, with the names that results have."""
+        for name, metric in self.items():
+            within = metric._each() if isinstance(metric, Collection) else [("", metric)]
+            yield from ((joined(f"{self.prefix}{name}", path), each) for path, each in within)
 
 
 def _restacked(collection: C) -> C:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import datarax
@@ -273,3 +274,22 @@ def test_errors_name_metrics_in_nested_structures():
         reduce_mean({"a": {"b": [X, {"c": X}]}}, weights={"a/b/1/c": np.ones(5)})
     with raises(datarax.MetricTypeError, "'1'"):
         reduce_mean((X, np.asarray(["a"])))
+
+
+@pytest.mark.parametrize("reduce", [reduce_max, reduce_min])
+def test_an_extreme_has_no_weights(reduce):
+    x, weights = np.array([1.0, 9.0, 4.0, -3.0]), np.array([1, 0, 2, 1])
+    with pytest.raises(datarax.MetricInputError, match="leave elements out with where="):
+        reduce({"x": x}, weights=weights)
+    assert float(reduce({"x": x}, where=weights)["x"]) == (4 if reduce is reduce_max else -3)
+
+
+def test_an_array_that_no_axis_of_devices_leads():
+    mesh = make_mesh("auto", {"data": 8})
+    x = jax.device_put(np.arange(3.0, dtype=np.float32), NamedSharding(mesh, P()))
+    with pytest.raises(
+        datarax.MetricInputError, match=r"'x' \(shape \(3,\)\) is the same on 8 devices"
+    ):
+        collect_from_devices({"x": x})
+    of_devices = jax.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(mesh, P()))
+    assert len(collect_from_devices({"x": of_devices})["x"]) == 8
