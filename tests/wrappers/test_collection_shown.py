@@ -41,7 +41,7 @@ def test_print_shows_values_where_there_is_data():
         "eval/by class    [1. 0.6667 0. ]",
         "eval/inner/a<b               NaN       2        1",
         "eval/loss                    NaN       2        1",
-        "eval/rate        MetricInputError",
+        "eval/rate       MetricInputError",
     ]
     assert repr(seen) == repr(empty)
     assert str(seen.reset()) == repr(empty)
