@@ -46,8 +46,9 @@ def program() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code.
 
-    The code is 0 for success; 1 if a reported number is wrong or a process failed; 2 for a bad
-    argument or a missing package, with one line on stderr; and 130 after an interrupt.
+    The code is 0 for success; 1 if a reported number is wrong, a process failed or a condition of
+    `--fail-if` holds; 2 for a bad argument or a missing package, with one line on stderr; and 130
+    after an interrupt.
 
     Raises:
         SystemExit: raised by argparse for `--help`, `--version` and bad arguments.

@@ -51,11 +51,46 @@ def show(console: Console, summary: Summary) -> None:
             console.print()
         console.print(table)
     console.print()
+    if summary.get("gate"):
+        console.print(_gate_table(summary))
+        console.print()
     for line in notes(summary):
         # Rich wraps within the indent of a padded grid.
         row = Table.grid(padding=(0, 1))
         row.add_row(Text(" !", style="bold yellow"), Text(line))
         console.print(row)
+
+
+def _gate_table(summary: Summary) -> Table:
+    """Each condition with its result; of those that fail, the places in which they do."""
+    table = Table.grid(padding=(0, 2))
+    for each in summary["gate"]:
+        fails = [check for check in each["checks"] if check["failed"]]
+        verdict = Text(" FAILED" if each["failed"] else " passed")
+        verdict.stylize("bold red" if each["failed"] else "green")
+        said = f"{len(each['checks'])} checks" if len(each["checks"]) > 1 else ""
+        if len(each["checks"]) == 1 or not each["checks"]:
+            said = _checked(*each["checks"]) if each["checks"] else "nothing to check"
+        elif fails:
+            said = f"in {len(fails)} of {said}"
+        table.add_row(verdict, plain(each["condition"]), Text(said, style="dim"))
+        if len(each["checks"]) > 1:
+            for check in fails[:MOST_SLICES]:
+                where = printable(check["slice"], MOST_LETTERS)
+                table.add_row("", Text(f"  {where}"), Text(_checked(check), style="dim"))
+            if len(fails) > MOST_SLICES:
+                table.add_row("", Text(f"  and {len(fails) - MOST_SLICES:,} more"), "")
+    return table
+
+
+def _checked(check: Mapping[str, Any]) -> str:
+    """What a condition was compared with, its interval, and why it fails or not."""
+    is_change = check["difference"] is not None
+    decimals = known_decimals(check["lower"], check["upper"])
+    text = number(check["compared"], decimals, sign=is_change)
+    between = _between(check["lower"], check["upper"], decimals, sign=is_change)
+    why = f": {check['why']}" if check["why"] else ""
+    return f"{text}{between and f' ({between})'}{why}"
 
 
 def _encodable(value: Any, encoding: str) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from datarax._optional import optional
 from datarax.cli import interrupts
+from datarax.cli.conditions import a_condition
 from datarax.cli.one_line import DEBUG, described, printable
 
 # Listed again: the modules of the evaluation import JAX, which takes a second.
@@ -82,6 +83,8 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         help="write nothing of single rows; else the report has the 20 with the largest losses",
     )
     _add_output(evaluate, "metrics.json, report.html, pictures, and the state to resume from")
+    of_one = "'NAME < NUMBER' (or <=, >, >=), or 'NAME drops NUMBER against DIR' (or rises)"
+    _add_gate(evaluate, of_one)
     evaluate.add_argument(
         "--devices",
         action="store_true",
@@ -108,6 +111,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     # Zero is refused: a comparison is about intervals. One resampling has no spread.
     draws = "how many resamplings of the rows, for metrics without a formula (default: 200)"
     add_integer(compare.add_argument, "--bootstrap", 2, 10_000, draws, default=200)
+    _add_gate(compare, "'NAME drops NUMBER' (or rises), from a to b")
     _add_output(compare, "metrics.json, comparison.html, and the state to resume from")
     _add_running(compare)
 
@@ -120,6 +124,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     )
     merge.add_argument("folders", nargs="+", type=a_folder, metavar="DIR", help="folders to merge")
     _add_output(merge, "the result", required=True)
+    _add_gate(merge, of_one)
     merge.add_argument(
         "--allow-duplicates", action="store_true", help="count a file twice that is in two folders"
     )
@@ -135,11 +140,24 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     )
 
 
+_CODES = """
+exit codes:
+  0  done
+  1  done, and a condition of --fail-if holds
+  2  an argument or a file is wrong; one line on stderr says what
+  130  interrupted; with --output, --resume continues
+"""
+
+
 def _command(
     add_parser: Callable[..., argparse.ArgumentParser], name: str, summary: str, text: str
 ) -> argparse.ArgumentParser:
     parser = add_parser(
-        name, help=summary, description=text, epilog=_EXAMPLES[name], formatter_class=_Formatter
+        name,
+        help=summary,
+        description=text,
+        epilog=_EXAMPLES[name] + _CODES,
+        formatter_class=_Formatter,
     )
     parser.set_defaults(run=_run, parser=parser, command=name)
     return parser
@@ -267,6 +285,25 @@ def _add_slices(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser, contents: str, *, required: bool = False) -> None:
     about = f"folder for {contents}"
     parser.add_argument("--output", type=a_folder, metavar="DIR", required=required, help=about)
+
+
+def _add_gate(parser: argparse.ArgumentParser, form: str) -> None:
+    parser.add_argument(
+        "--fail-if",
+        action="append",
+        type=a_condition,
+        default=[],
+        metavar="CONDITION",
+        help=f"end with exit code 1 if it holds: {form}; also in each slice, unless 'in overall', "
+        "'in COLUMN' or 'in COLUMN=VALUE' follows the number; may be repeated",
+    )
+    parser.add_argument(
+        "--fail-when",
+        choices=("clear", "measured", "possible"),
+        default="clear",
+        help="a condition fails where it holds by more than chance (clear, the default), as "
+        "measured, or unless more than chance is against it (possible)",
+    )
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:

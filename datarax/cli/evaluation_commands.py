@@ -27,6 +27,7 @@ from datarax._checks import x64_enabled
 from datarax._errors import CheckpointError, MetricInputError
 from datarax.cli import console_tables
 from datarax.cli.console_tables import Summary
+from datarax.cli.gate import Gate
 from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
 from datarax.evaluation import coco_files
@@ -58,7 +59,7 @@ from datarax.evaluation.outcome import (
     save_state,
     write_outcome,
 )
-from datarax.evaluation.outcome_summary import summary_of
+from datarax.evaluation.outcome_summary import plain, summary_of
 from datarax.evaluation.output_folder import check_no_folders, held
 from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
 from datarax.evaluation.partial_state import Folding, Merging, packed
@@ -81,6 +82,8 @@ class _Evaluation(NamedTuple):
     fold: FileFold
     summary: Callable[[Outcome, Sequence[str]], Summary]
     """The summary of an outcome, with notes."""
+    gate: Gate
+    """What must not hold."""
     files: Callable[[Outcome, Summary], dict[str, bytes]]
     """The contents of what is written at the end; the last is named to the user."""
 
@@ -108,12 +111,13 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
         columns={"weights": None} | files.names,
         title=args.title or Path(first.path).name + (f" and {len(more)} more" if more else ""),
     )
+    gate = Gate(args.fail_if, args.fail_when, config)
     # What the values of the columns become is known only now, from the plan.
     columns = replace(files.columns, encode=config.encoding)
     devices = jax.local_devices() if args.devices else None
     keep = None if loss_name(config) is None else partial(with_batch, config=config)
     fold = FileFold.of_tables(files.tables, fresh.metric, columns, args.batch_size, devices, keep)
-    return _Evaluation(fresh, fold, _summary, files_of)
+    return _Evaluation(fresh, fold, _summary, gate, files_of)
 
 
 def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
@@ -212,6 +216,7 @@ def _comparison(args: argparse.Namespace) -> _Evaluation:
         fresh,
         FileFold(fresh.metric, folding, parts, files),
         partial(_compared_summary, args),
+        Gate(args.fail_if, args.fail_when, config),
         comparison_files,
     )
 
@@ -262,14 +267,27 @@ def merge(args: argparse.Namespace) -> int:
         outcome = merge_folders(
             args.folders, duplicates=args.allow_duplicates, title=args.title or ""
         )
-        summary = summary_of(outcome, __version__)
+        summary = _gated(
+            summary_of(outcome, __version__), Gate(args.fail_if, args.fail_when, outcome.config)
+        )
         return summary, files_of(outcome, summary)
 
     # Before the folder is made: a merge that is refused leaves none behind.
     summary, contents = promptly(computed)
     with held(folder):
         _show_and_write(folder, summary, contents)
-    return 0
+    return _code(summary)
+
+
+def _gated(summary: Summary, gate: Gate) -> Summary:
+    """The summary with what the gate says of it."""
+    notes = [*gate.notes(), *summary["notes"]]
+    return {**summary, "gate": plain(gate.of(summary)), "notes": notes}
+
+
+def _code(summary: Summary) -> int:
+    """The exit code: 1 if a condition of `--fail-if` fails."""
+    return int(any(each["failed"] for each in summary["gate"]))
 
 
 def _completed(
@@ -299,7 +317,7 @@ def _written(args: argparse.Namespace, evaluation: _Evaluation) -> int:
         warnings.simplefilter("always")
 
         def computed() -> tuple[Summary, dict[str, bytes]]:
-            summary = evaluation.summary(outcome, _said(caught))
+            summary = _gated(evaluation.summary(outcome, _said(caught)), evaluation.gate)
             return summary, evaluation.files(outcome, summary) if folder else {}
 
         try:
@@ -312,7 +330,7 @@ def _written(args: argparse.Namespace, evaluation: _Evaluation) -> int:
         except KeyboardInterrupt:
             return _stopped(folder, outcome)
     _show_and_write(folder, summary, contents)
-    return 0
+    return _code(summary)
 
 
 def _show_and_write(folder: Path | None, summary: Summary, contents: Mapping[str, bytes]) -> None:

@@ -16,6 +16,7 @@ from datarax.evaluation.html_tables import (
     class_columns,
     count,
     difference_row,
+    gate_rows,
     metric_row,
     sliced_differences,
     sliced_metrics,
@@ -95,6 +96,7 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
     return _page(
         "report.html",
         {"positive_class": None, "notes": ()} | dict(summary),
+        gate=gate_rows(summary.get("gate", ())),
         worst=worst_rows(summary.get("largest_losses")),
         clustered=summary["config"].get("clustered"),
         metrics=[metric_row(metric) for metric in metrics],
@@ -119,6 +121,7 @@ def render_comparison(summary: Values) -> str:
     return _page(
         "comparison.html",
         summary,
+        gate=gate_rows(summary.get("gate", ())),
         metrics=[difference_row(row) for row in metrics],
         slices=[{**by, "metrics": sliced_differences(by["rows"], metrics)} for by in slices],
         tests=sum(row["p_value"] is not None for row in rows),

@@ -239,6 +239,27 @@ def _difference(row: Values, decimals: int | None, axis: Axis | None) -> dict[st
     return drawn | {"text": _signed(value, decimals), "dot": dot}
 
 
+def gate_rows(gate: Sequence[Values]) -> list[dict[str, Any]]:
+    """The checks of conditions: that of all rows, and those of slices that fail."""
+    found = []
+    for condition in gate:
+        checks = [x for x in condition["checks"] if x["failed"] or x["slice"] == "all rows"]
+        number_of_slices = sum(x["slice"] != "all rows" for x in condition["checks"])
+        for check in checks or [None]:
+            failed = condition["failed"] if check is None else check["failed"]
+            row = {"condition": condition["condition"], "result": "failed" if failed else "passed"}
+            row |= {"where": f"{number_of_slices} slices", "text": "", "key": None, "why": ""}
+            if check is not None:
+                decimals = known_decimals(check["lower"], check["upper"])
+                text = _signed if check["difference"] is not None else shown
+                row |= {"where": check["slice"], "why": check["why"], "key": check["compared"]}
+                row["text"] = text(check["compared"], decimals)
+            ends = (None, None) if check is None else (check["lower"], check["upper"])
+            row["interval"] = Range.of(*ends, known_decimals(*ends))
+            found.append(row)
+    return found
+
+
 def _verdict(row: Values) -> str:
     return "" if row.get("lower") is None else VERDICTS[row["winner"]]
 

@@ -517,6 +517,39 @@ def _numbers(spec: Spec, task: str, size: int | None) -> list[str]:
     return [name.removeprefix("/") for name, _ in flat_items({"": results})]
 
 
+def listed_number(
+    text: str, specs: Sequence[Spec], task: str, size: int | None, argument: str
+) -> tuple[Spec, str]:
+    """The metric, and the name as it is listed, of one number of an evaluation.
+
+    Args:
+        text: the name of a number, in any case, with or without underscores.
+        specs: what is computed.
+        task: a name of `TASKS`.
+        size: as in `built`.
+        argument: what gives the name, for messages.
+
+    Raises:
+        MetricInputError: nothing that is computed has the name, or it stands for several numbers.
+    """
+    near = [spec.name for spec in specs]
+    for spec in specs:
+        start, given = _letters(spec.name), _letters(text)
+        if given != start and not given.startswith(f"{start}/"):
+            continue
+        listed = {
+            _letters(f"{spec.name}/{x}" if x else spec.name): x for x in _numbers(spec, task, size)
+        }
+        if given in listed:
+            return spec, f"{spec.name}/{listed[given]}" if listed[given] else spec.name
+        near = [f"{spec.name}/{x}" if x else spec.name for x in listed.values()]
+    hint = nearest(text.lower(), near) or f"; there are: {', '.join(near)}"
+    is_metric = _letters(text) in _known(task)
+    raise MetricInputError(
+        f"{argument}: {text!r} is not computed{'; name it in --metrics' if is_metric else hint}"
+    )
+
+
 def _option(text: str, spec: Spec) -> tuple[str, Any]:
     """The name and the value of an option of a metric: "beta=2" or "average=macro"."""
     name, equals, literal = (part.strip() for part in text.partition("="))
