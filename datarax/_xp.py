@@ -383,8 +383,9 @@ def _scatter(ufunc: np.ufunc, x: Host, index: list[Host], y: ArrayLike) -> None:
     NumPy is fast where one flat array is indexed by one flat array.
     """
     axes = x.shape[x.ndim - len(index) :]
-    tables, places = x.reshape(-1, math.prod(axes)), np.broadcast_arrays(*index)
-    values = np.broadcast_to(y, (*x.shape[: -len(index)], *places[0].shape))
+    places, leading = np.broadcast_arrays(*index), x.shape[: x.ndim - len(index)]
+    tables = x.reshape(math.prod(leading), math.prod(axes))
+    values = np.broadcast_to(y, (*leading, *places[0].shape))
     place = np.ravel_multi_index(places, axes).ravel()
     for table, each in zip(tables, values.reshape(len(tables), -1), strict=True):
         ufunc.at(table, place, each)

@@ -147,6 +147,8 @@ def perfect(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
         best = np.repeat(target[..., None], preds.shape[-1], -1)
     same = {"pred_lengths": "target_lengths", "num_correct": "num_samples"}
     others = {name: batch[other] for name, other in same.items() if name in batch}
+    if "retrieved" in batch:  # a perfect ranking holds all documents
+        others["retrieved"] = np.ones_like(batch["retrieved"])
     return {**batch, **others, "preds": best.astype(preds.dtype)}
 
 

@@ -170,6 +170,13 @@ from datarax.metrics.ranking.relevance import RecallAtK as RecallAtK
 from datarax.metrics.ranking.relevance import RetrievalAUROC as RetrievalAUROC
 from datarax.metrics.ranking.relevance import RetrievalMAP as RetrievalMAP
 from datarax.metrics.ranking.relevance import RPrecision as RPrecision
+from datarax.metrics.ranking.search import ERR as ERR
+from datarax.metrics.ranking.search import RBP as RBP
+from datarax.metrics.ranking.search import Bpref as Bpref
+from datarax.metrics.ranking.search import InferredAP as InferredAP
+from datarax.metrics.ranking.search import (
+    RetrievalPrecisionRecallCurve as RetrievalPrecisionRecallCurve,
+)
 from datarax.metrics.regression.correlation import ConcordanceCorrCoef as ConcordanceCorrCoef
 from datarax.metrics.regression.correlation import CosineSimilarity as CosineSimilarity
 from datarax.metrics.regression.correlation import PearsonCorrCoef as PearsonCorrCoef

@@ -1,5 +1,6 @@
 """Documents sorted by query and score, and sums over the documents of each query."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -85,8 +86,14 @@ class Ranking(NamedTuple):
 
     def discounted(self, gain: jax.Array, k: int | None) -> DoubleFloat:
         """The sum of `gain / log2(1 + rank)` up to rank `k`: at the first place of each query."""
+        return self.weighted(gain, lambda rank: 1 / xp.log2(1 + rank), k)
+
+    def weighted(
+        self, gain: jax.Array, weight: Callable[[jax.Array], jax.Array], k: int | None = None
+    ) -> DoubleFloat:
+        """The sum of `gain * weight(rank)` up to rank `k`: at the first place of each query."""
         discount = self.up_to(k, number(self.rank)).evaluated(
-            lambda rank: xp.where(rank > 0, 1 / xp.log2(1 + xp.maximum(rank, 1)), 0)
+            lambda rank: xp.where(rank > 0, weight(xp.maximum(rank, 1)), 0)
         )
         # Over all orders of the ties, each gain has each discount equally often: the expected sum
         # is the mean gain times the sum of the discounts.
@@ -107,6 +114,23 @@ class Ranking(NamedTuple):
             tied=xp.ones_like(self.tied),
         )
 
+    def before(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """How many of the documents above each place of its query, and of all, are in a mask."""
+        alone = xp.ones_like(self.first)
+        (above, _), (earlier, of_query) = in_runs(x, (alone, alone), (self.first, self.last))
+        return above - earlier, of_query
+
+    def with_ties(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """How many documents are in a mask: above the ties of each place, in them, and of all."""
+        ties, query = (self.first_tied, self.last_tied), (self.first, self.last)
+        (above, tied), (earlier, of_query) = in_runs(x, ties, query)
+        return above - earlier, tied, of_query
+
+    def product_above(self, log: jax.Array) -> DoubleFloat:
+        """The product over the documents above each place of its query, from their logarithms."""
+        above = xp.where(self.first, xp.zeros((), log.dtype), xp.roll(log, 1, -1))
+        return _product_so_far(above, self.first)
+
     @property
     def chance(self) -> DoubleFloat:
         """The probability that the document at this rank is relevant."""
@@ -125,12 +149,17 @@ class Ranking(NamedTuple):
         possible = (share < 1) | (place == 1)
         log = xp.where(place == 1, 0, xp.log1p(-xp.where(possible, share, 0)))
         log = xp.where(possible, log, xp.asarray(_LOG_ZERO, log.dtype))
-        # Sums from the first place of the ties on are sums up to the last place of the reverse.
-        backwards, ends = log[..., ::-1], self.first_tied[..., ::-1]
-        so_far = run_sums(backwards, xp.ones_like(ends), ends).map(lambda x: x[..., ::-1])
-        none = DoubleFloat.of(so_far.evaluated(xp.exp))
+        none = _product_so_far(log, self.first_tied)
         found = none * number(self.relevant_tied) / number(xp.maximum(left - 1, 1))
         return _zero_unless(self.relevant_above == 0, found)
+
+
+def _product_so_far(log: jax.Array, first: jax.Array) -> DoubleFloat:
+    """The product of each element and all before it in its run, from their logarithms."""
+    # Sums from the first place of the run on are sums up to the last place of the reverse.
+    backwards, ends = log[..., ::-1], first[..., ::-1]
+    so_far = run_sums(backwards, xp.ones_like(ends), ends).map(lambda x: x[..., ::-1])
+    return DoubleFloat.of(so_far.evaluated(xp.exp))
 
 
 def _zero_unless(condition: jax.Array, x: DoubleFloat) -> DoubleFloat:

@@ -14,10 +14,11 @@ import numpy as np
 
 from datarax import metrics
 from tests.helpers import fsum
-from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.case import Arrays, Case, Draw, Inputs
 
 DOCUMENTS = 6
-K = 3
+K, GRADES = 3, 3
+LEVELS = 11
 
 
 def queries(
@@ -55,7 +56,8 @@ class Documents(Inputs):
             entry = rows, rng.integers(0, DOCUMENTS, len(rows))
             x = spoilt[name]
             x[(*entry, *(0 for _ in x.shape[2:]))] = rng.choice(values, len(rows))
-            spoilt["valid"][entry] = spoilt["retrieved"][entry] = True
+            for mask in {"valid", "retrieved", "judged"} & {*spoilt}:
+                spoilt[mask][entry] = True
         return spoilt
 
 
@@ -76,6 +78,32 @@ QUERIES = Documents(
         "infinite scores": infinite,
     },
 )
+
+
+def judged_queries(rng: np.random.Generator, size: int, draw: Draw = queries) -> Arrays:
+    drawn = draw(rng, size)
+    return drawn | {"judged": rng.random(drawn["preds"].shape) < 0.7}
+
+
+def pooled_queries(rng: np.random.Generator, size: int, draw: Draw = queries) -> Arrays:
+    drawn = judged_queries(rng, size, draw)
+    return drawn | {"pooled": rng.random(drawn["preds"].shape) < 0.5}
+
+
+def judged_in_range(
+    preds: np.ndarray, target: np.ndarray, valid: np.ndarray, retrieved: np.ndarray,
+    judged: np.ndarray, pooled: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    return documents_in_range(preds, np.where(judged > 0, target, 0), valid, retrieved)
+
+
+JUDGED, POOLED = (
+    Documents(
+        name, draw, judged_in_range, QUERIES.spoil,
+        {kind: partial(draw, draw=each) for kind, each in QUERIES.hard.items()},
+    )
+    for name, draw in (("judged queries", judged_queries), ("pooled queries", pooled_queries))
+)  # fmt: skip
 
 
 def ties(preds: np.ndarray, values: np.ndarray) -> list[np.ndarray]:
@@ -124,6 +152,64 @@ SCORES: dict[str, Callable[[np.ndarray, int, int], Any]] = {
     "reciprocal_rank": lambda order, r, i: order.any() and 1 / (1 + np.argmax(order)),
     "average_precision": lambda order, r, i: precisions(order)[order].sum() / r,
 }
+
+
+def preferences(order: np.ndarray, r: int, i: int) -> float:
+    above = np.cumsum(~order)[order]
+    return float((1 - np.minimum(above, r) / max(min(i, r), 1)).sum() / r)
+
+
+def biased_precision_of(preds: np.ndarray, target: np.ndarray, found: np.ndarray) -> float:
+    by_rank = [np.full(len(x), x.mean()) for x in ties(preds[found], target[found] > 0)]
+    return float(sum(0.2 * 0.8**i * x for i, x in enumerate(np.concatenate(by_rank or [[]]))))
+
+
+def in_order(preds: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """The places of what was retrieved by rank, of equal scores in the given order."""
+    places = np.flatnonzero(found)
+    return places[np.argsort(-preds[places], kind="stable")]
+
+
+def reciprocal_rank_of(preds: np.ndarray, target: np.ndarray, found: np.ndarray) -> float:
+    score, goes_on = 0.0, 1.0
+    for rank, place in enumerate(in_order(preds, found), 1):
+        stops = (2.0 ** target[place] - 1) / 2.0**GRADES
+        score += goes_on * stops / rank
+        goes_on *= 1 - stops
+    return float(score)
+
+
+def preference_of(
+    preds: np.ndarray, target: np.ndarray, found: np.ndarray, judged: np.ndarray
+) -> float:
+    # The order of those that were judged does not depend on the others.
+    return expected(preferences, preds[judged], target[judged], found[judged])
+
+
+def inferred_precision_of(
+    preds: np.ndarray,
+    target: np.ndarray,
+    found: np.ndarray,
+    judged: np.ndarray,
+    pooled: np.ndarray,
+) -> float:
+    score, e, of_pool, of_judged, relevant = 0.0, 1e-5, 0, 0, 0
+    for rank, place in enumerate(in_order(preds, found), 1):
+        if target[place] > 0:
+            share = (relevant + e) / (of_judged + 2 * e)
+            score += 1 / rank + (rank - 1) / rank * (of_pool / max(rank - 1, 1)) * share
+        of_pool += pooled[place] | judged[place]
+        of_judged += judged[place]
+        relevant += target[place] > 0
+    return score / (target > 0).sum()
+
+
+def interpolated_precision_of(
+    level: float, preds: np.ndarray, target: np.ndarray, found: np.ndarray
+) -> float:
+    order = target[in_order(preds, found)] > 0
+    enough = np.cumsum(order) >= max(int(level * (target > 0).sum() + 0.9), 1)
+    return float(precisions(order)[enough].max(initial=0))
 
 
 def gain_of(
@@ -177,7 +263,7 @@ def label_precision_of(preds: np.ndarray, target: np.ndarray, found: np.ndarray)
 
 
 def mean_over_queries(
-    score: Callable[[np.ndarray, np.ndarray, np.ndarray], float],
+    score: Callable[..., float],
     undefined: Callable[[np.ndarray], bool] | None,
     instead: float | None,
     w: np.ndarray,
@@ -185,13 +271,18 @@ def mean_over_queries(
     target: np.ndarray,
     valid: np.ndarray,
     retrieved: np.ndarray,
+    judged: np.ndarray | None = None,
+    pooled: np.ndarray | None = None,
 ) -> float:
+    if judged is not None:
+        target = np.where(judged > 0, target, 0)
     scores, weights = [], []
     for i in np.flatnonzero(w > 0):
         there = valid[i] > 0
         p, t, found = preds[i, there], target[i, there], retrieved[i, there] > 0
         if undefined is None or not undefined(t):
-            scores.append(score(p, t, found))
+            others = (x[i, there] > 0 for x in (judged, pooled) if x is not None)
+            scores.append(score(p, t, found, *others))
         elif instead is None:
             continue
         else:
@@ -216,9 +307,11 @@ def _empty(cls: Any, config: dict[str, Any]) -> str:
 def case(
     id: str,
     cls: Any,
-    score: Callable[[np.ndarray, np.ndarray, np.ndarray], float],
+    score: Callable[..., float],
     undefined: Callable[[np.ndarray], bool] | None = none_relevant,
     perfect: Literal["best", "no worse"] = "no worse",
+    inputs: Inputs = QUERIES,
+    ulps: float = 3,  # each score is rounded once, the mean once, and a gain once
     **config: Any,
 ) -> Case:
     # Perfect rankings have a worse value than the best: queries without relevant documents count as
@@ -227,10 +320,10 @@ def case(
     return Case(
         id,
         cls,
-        QUERIES,
+        inputs,
         partial(mean_over_queries, score, undefined, instead),
         config,
-        ulps=3,  # each score is rounded once, the mean once, and a gain once
+        ulps=ulps,
         together="rankings",
         perfect=perfect,
     )
@@ -380,4 +473,27 @@ CASES = [
         label_precision_of,
         perfect="best",
     ),
+    case("rbp", metrics.RBP, biased_precision_of, None),
+    case("err", metrics.ERR, reciprocal_rank_of, None, max_grade=GRADES),
+    case("bpref", metrics.Bpref, preference_of, inputs=JUDGED),
+    # Two roundings more, of the share and of its product.
+    case("inferred_ap", metrics.InferredAP, inferred_precision_of, inputs=POOLED, ulps=5),
+    Case(
+        "retrieval_precision_recall_curve",
+        metrics.RetrievalPrecisionRecallCurve,
+        QUERIES,
+        lambda w, **inputs: np.array([
+            mean_over_queries(
+                partial(interpolated_precision_of, i / (LEVELS - 1)), none_relevant, None, w,
+                **inputs,
+            )
+            for i in range(LEVELS)
+        ]),
+        ulps=3,
+        together="rankings",
+        perfect="any",
+    ),
 ]  # fmt: skip
+
+IN_ORDER = ("err", "inferred_ap", "retrieval_precision_recall_curve")
+"""The cases of metrics that take ties in the order given."""

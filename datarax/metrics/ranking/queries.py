@@ -89,8 +89,8 @@ def ranked_queries(
             f"preds of shape {scores.shape}; expected (Q, D), the documents of each query, or (N,) "
             f"with query=, the query of each document"
         )
-    there = xp.ones(scores.shape, xp.bool_) if valid is None else _mask(valid, "valid", scores)
-    found = None if retrieved is None else _mask(retrieved, "retrieved", scores)
+    there = xp.ones(scores.shape, xp.bool_) if valid is None else mask_of(valid, "valid", scores)
+    found = None if retrieved is None else mask_of(retrieved, "retrieved", scores)
     given = None if weights is None else numeric(weights, "weights")
     relevance, given = as_float(relevance), replicated(given)
     scores, relevance, there, found, ids = replicated((scores, relevance, there, found, ids))
@@ -112,7 +112,13 @@ def ranked_queries(
     return Queries(ranking(None, group, key, relevance), w, invalid, False)
 
 
-def _mask(x: ArrayLike, name: str, scores: jax.Array) -> jax.Array:
+def mask_of(x: ArrayLike, name: str, scores: jax.Array) -> jax.Array:
+    """A mask of documents, of the shape of their scores.
+
+    Raises:
+        MetricInputError: it has another shape; shows both.
+        MetricTypeError: it is not of booleans.
+    """
     mask = numeric(x, name)
     if mask.dtype != xp.bool_:
         raise MetricTypeError(f"{name} has dtype {mask.dtype}; expected booleans")
@@ -132,8 +138,8 @@ def retrieved_only(
     if retrieved is None:
         return valid
     scores = numeric(preds, "preds", any_range=True)
-    found = _mask(retrieved, "retrieved", scores)
-    return found if valid is None else _mask(valid, "valid", scores) & found
+    found = mask_of(retrieved, "retrieved", scores)
+    return found if valid is None else mask_of(valid, "valid", scores) & found
 
 
 def _group(of_ranked: jax.Array, there: jax.Array, retrieved: jax.Array | None) -> jax.Array:

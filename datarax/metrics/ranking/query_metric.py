@@ -28,9 +28,15 @@ class QueryMean(MeanScore):
     """The weighted mean of the scores of queries. Queries that cannot be used are left out."""
 
     def update(self, scores: jax.Array, code: jax.Array, *, weights: Weights = None) -> Self:
-        """Folds in scores (N,); those with a code other than 0 are invalid."""
+        """Folds in scores (N, ...); those with a code other than 0 are invalid."""
         w, invalid = rows_weight(Invalid(code), weights)
+        w = xp.broadcast_to(_beside(w, scores), scores.shape)
         return self.replace(statistic=self.statistic.add(scores, w, invalid))
+
+
+def _beside(x: jax.Array, scores: jax.Array) -> jax.Array:
+    """Values by row (N,), with the axes of a score."""
+    return x.reshape(x.shape + (1,) * (scores.ndim - 1))
 
 
 class RankedMean(MeanScore):
@@ -59,19 +65,19 @@ class RankedMean(MeanScore):
         The scores are by row, and finite.
         """
         queries = self.ranked(*given)
-        return self.defined(queries, self.score(queries.ranking))
+        return self.defined(queries, queries.by_row(self.score(queries.ranking)))
 
-    def defined(self, queries: Queries, score: DoubleFloat) -> tuple[Queries, jax.Array]:
-        """Returns what `scored` does for a score that may be undefined."""
-        undefined = self.undefined(queries.ranking)
-        value, w = queries.by_row(score), queries.weight
+    def defined(self, queries: Queries, value: jax.Array) -> tuple[Queries, jax.Array]:
+        """Returns what `scored` does for scores by row that may be undefined."""
+        undefined, w = self.undefined(queries.ranking), queries.weight
         if undefined is not None:
             undefined = queries.by_row(undefined)
-            value = xp.where(undefined, xp.asarray(self.empty == "one", value.dtype), value)
+            instead = xp.asarray(self.empty == "one", value.dtype)
+            value = xp.where(_beside(undefined, value), instead, value)
             if self.empty == "skip":
                 w = xp.where(undefined, xp.zeros((), w.dtype), w)
         # The score of an invalid query may be any number.
-        return queries._replace(weight=w), xp.where(w.astype(xp.bool_), value, 0)
+        return queries._replace(weight=w), xp.where(_beside(w.astype(xp.bool_), value), value, 0)
 
     def with_batch(self, *given: PyTree) -> Self:
         """The metric updated with all arguments of `update`, in order."""
@@ -90,7 +96,8 @@ class RankedMean(MeanScore):
         statistic = self.statistic
         for given in blocks:
             queries, scores = self.scored(*given)
-            statistic = statistic.add(scores, queries.weight, queries.invalid)
+            w = xp.broadcast_to(_beside(queries.weight, scores), scores.shape)
+            statistic = statistic.add(scores, w, queries.invalid)
         return self.replace(statistic=statistic)
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
@@ -101,7 +108,8 @@ class RankedMean(MeanScore):
         queries, scores = self.scored(*(given.get(name) for name, _ in arguments(self)))
         # A row of weight zero is never counted as invalid, so invalid queries get weight 1.
         w = xp.where(queries.invalid.mask, xp.ones((), queries.weight.dtype), queries.weight)
-        ids, counted = replicated((xp.asarray(given["query"]), counted_rows(calls, scores.size)))
+        counted = counted_rows(calls, scores.shape[0])
+        ids, counted = replicated((xp.asarray(given["query"]), counted))
         row = first_rows(ids, counted)[queries.ranking.order[0]]
         target = replicated_target(target).each(lambda x: xp.take(x, row, 0))
         mean = QueryMean(on_invalid=self.on_invalid).with_parts({"statistic": self.statistic})

@@ -174,7 +174,7 @@ class IntraListDiversity(Recommended):
         unit = x / xp.sqrt(xp.maximum(xp.sum(x * x, -1, keepdims=True), _LEAST))
         queries = ranked_queries(preds, xp.where(usable[..., 0], 0, -1.0), there, None, *rest)
         unit = xp.moveaxis(queries.in_order(unit), -1, 0)
-        return self.defined(queries, self._distance(queries.ranking, unit))
+        return self.defined(queries, queries.by_row(self._distance(queries.ranking, unit)))
 
     def _distance(self, ranking: Ranking, unit: jax.Array) -> DoubleFloat:
         """The score of each query, from the unit vectors (F, Q, D) of its ranked items."""

@@ -13,10 +13,20 @@ from datarax import metrics
 from datarax.testing import assert_within_ulps
 from tests.helpers import update
 from tests.registry import BATCH, Case
-from tests.registry.ranking import CASES, DOCUMENTS, HARD, QUERIES, K, recommendations
+from tests.registry.ranking import (
+    CASES,
+    DOCUMENTS,
+    HARD,
+    IN_ORDER,
+    JUDGED,
+    POOLED,
+    QUERIES,
+    K,
+    recommendations,
+)
 
-RANKINGS = [case for case in CASES if case.inputs is QUERIES]
-RECOMMENDATIONS = [case for case in CASES if case.inputs is not QUERIES]
+RANKINGS = [case for case in CASES if case.inputs in (QUERIES, JUDGED, POOLED)]
+RECOMMENDATIONS = [case for case in CASES if case not in RANKINGS]
 
 
 def collection_of(cases: list[Case]) -> datarax.Collection:
@@ -40,6 +50,7 @@ def flat_of(
         "target": -1,
         "valid": True,
         "retrieved": True,
+        "judged": True,
         "query": ids[0],
         "weights": 0,
     }
@@ -52,17 +63,20 @@ def flat_of(
 
 
 def test_oracles_and_the_flat_form(rng):
+    in_order = datarax.Collection({name: COLLECTION[name] for name in IN_ORDER})
     for kind in QUERIES.kinds * 2:
-        batch = QUERIES.draw_kind(kind, rng, BATCH)
+        batch = POOLED.draw_kind(kind, rng, BATCH)
         weights = rng.choice(WEIGHTS, BATCH)
-        batch = QUERIES.spoilt(rng, batch, np.flatnonzero(weights == 0)) | {"weights": weights}
+        batch = POOLED.spoilt(rng, batch, np.flatnonzero(weights == 0)) | {"weights": weights}
         padded = update(COLLECTION, **batch)
         flat = update(COLLECTION, **flat_of(rng, batch, BATCH * DOCUMENTS + 4))
-        values, of_flat = padded.compute(), flat.compute()
+        ordered = update(in_order, **flat_of(rng, batch, BATCH * DOCUMENTS + 4, shuffled=False))
+        values, of_flat = padded.compute(), flat.compute() | ordered.compute()
         w = weights.astype(np.float64)
         inputs = {n: x.astype(np.float64) for n, x in batch.items() if n != "weights"}
         for case in RANKINGS:
-            assert_within_ulps(values[case.id], case.oracle(w, **inputs), case.ulps, name=case.id)
+            given = {name: inputs[name] for name in case.inputs.draw(rng, 1)}
+            assert_within_ulps(values[case.id], case.oracle(w, **given), case.ulps, name=case.id)
             # The sums are in another order, and then rounded once.
             assert_within_ulps(of_flat[case.id], values[case.id], 1, name=case.id)
 
@@ -133,12 +147,14 @@ OF_TREC = {
     "recall_100": metrics.RecallAtK(k=100),
     "success_5": metrics.HitRate(k=5),
     "Rprec": metrics.RPrecision(),
+    "bpref": metrics.Bpref(),
+    "infAP": metrics.InferredAP(),
 }
 
 
 TREC_MEASURES = {
     "ndcg", "ndcg_cut.5", "map", "map_cut.5", "recip_rank", "P.5,100", "recall.5,100", "success.5",
-    "Rprec",
+    "Rprec", "bpref", "infAP", "iprec_at_recall",
 }  # fmt: skip
 
 
@@ -149,22 +165,26 @@ def trec_run(rng: np.random.Generator, size: int, documents: int) -> dict[str, n
     retrieved[:, 0] = True  # trec_eval has a value for queries of which a document was retrieved
     judged = rng.random(shape) < rng.uniform(0.1, 1, (size, 1))
     judged[:, 1] = True  # and judged
+    pooled = judged | (rng.random(shape) < 0.3)
     target = rng.integers(0, 4, shape) * (rng.random(shape) < rng.uniform(-0.2, 1, (size, 1)))
     return {
         "preds": rng.permuted(np.tile(np.arange(documents), (size, 1)), axis=1).astype(np.float32),
         "target": (target * judged).astype(np.int32),
         "judged": judged,
+        "pooled": pooled,
         "retrieved": retrieved,
-        "valid": retrieved | judged,
+        "valid": retrieved | pooled,
     }
 
 
 def of_trec(runs: dict[str, np.ndarray], measures: set[str]) -> list[dict[str, float]]:
     """The values of trec_eval of each query of `trec_run`."""
+    # A negative relevance is that of a document of the pool that was not judged.
+    target = np.where(runs["judged"], runs["target"], -1)
     run, relevant = (
         {str(q): {f"{d}": kind(x[q, d]) for d in np.flatnonzero(y[q])} for q in range(len(x))}
         for x, y, kind in (
-            (runs["preds"], runs["retrieved"], float), (runs["target"], runs["judged"], int)
+            (runs["preds"], runs["retrieved"], float), (target, runs["pooled"], int)
         )
     )  # fmt: skip
     found = pytrec_eval.RelevanceEvaluator(relevant, measures).evaluate(run)
@@ -178,8 +198,8 @@ def test_agrees_with_trec_eval_without_ties(rng):
     # trec_eval has 0 for a query without relevant documents.
     collection = datarax.Collection({
         name: metric.replace(empty="zero") for name, metric in OF_TREC.items()
-    })  # fmt: skip
-    given = {name: x for name, x in runs.items() if name != "judged"}
+    } | {"curve": metrics.RetrievalPrecisionRecallCurve(empty="zero")})  # fmt: skip
+    given = dict(runs)
     # The scores of what was not retrieved are not looked at.
     given["preds"] = np.where(runs["retrieved"], runs["preds"], rng.choice([np.nan, np.inf, 99]))
     padded = update(collection, **given).compute()
@@ -192,6 +212,59 @@ def test_agrees_with_trec_eval_without_ties(rng):
         want = np.mean([each[name] for each in found])
         np.testing.assert_allclose(padded[name], want, rtol=3e-7, err_msg=name)
         np.testing.assert_allclose(flat.compute()[name], want, rtol=3e-7, err_msg=name)
+    curve = [np.mean([x[f"iprec_at_recall_{i / 10:.2f}"] for x in found]) for i in range(11)]
+    for values in (padded, flat.compute()):
+        np.testing.assert_allclose(values["curve"], curve, rtol=3e-7)
+
+
+def test_levels_of_recall_are_those_of_trec_eval():
+    # The i-th relevant document is the i-th triangular number: each level has another precision.
+    ranks = np.cumsum(np.arange(1, 46))
+    preds = -np.arange(1.0, ranks[-1] + 1)[None].repeat(45, 0)
+    relevant = np.searchsorted(ranks, np.arange(1, ranks[-1] + 1))
+    here = np.isin(np.arange(1, ranks[-1] + 1), ranks)
+    target = (here & (relevant <= np.arange(45)[:, None])).astype(np.int32)
+    masks = {"judged": target > 0, "pooled": target > 0, "retrieved": np.ones(preds.shape, bool)}
+    found = of_trec({"preds": preds, "target": target, **masks}, {"iprec_at_recall"})
+    for i, each in enumerate(found):
+        got = metrics.RetrievalPrecisionRecallCurve().update(preds[i : i + 1], target[i : i + 1])
+        want = [each[f"iprec_at_recall_{level / 10:.2f}"] for level in range(11)]
+        np.testing.assert_allclose(got.results(), want, rtol=1e-12, err_msg=str(i + 1))
+
+
+def test_options_out_of_range():
+    for make in (
+        lambda: metrics.RBP(persistence=1.0),
+        lambda: metrics.RBP(persistence=np.nan),
+        lambda: metrics.ERR(max_grade=101),
+        lambda: metrics.ERR(max_grade=0),
+        lambda: metrics.RetrievalPrecisionRecallCurve(num_levels=1),
+    ):
+        with pytest.raises(datarax.MetricInputError, match="expected"):
+            make()
+    for name in ("judged", "pooled"):
+        masks: Any = {name: np.ones((1, 2), np.int32)}
+        with pytest.raises(datarax.MetricTypeError, match=f"{name} has dtype int32"):
+            metrics.InferredAP().update([[0.5, 0.1]], [[1, 0]], **masks)
+
+
+def test_an_array_of_levels_in_wrappers(rng):
+    batch = QUERIES.draw(rng, 64)
+    curve, slices = metrics.RetrievalPrecisionRecallCurve(), rng.integers(0, 2, 64)
+    sliced = datarax.Sliced(curve, 2)
+    ids = np.repeat(np.arange(64), DOCUMENTS)
+    flat = {name: x.reshape(-1) for name, x in batch.items()} | {"query": ids}
+    for got in (
+        sliced.update(**batch, slices=slices),
+        sliced.update(**flat, slices=np.repeat(slices, DOCUMENTS)),
+    ):
+        for i in range(2):
+            rows = {name: x[slices == i] for name, x in batch.items()}
+            want = curve.update(**rows).results()
+            np.testing.assert_allclose(got.results()[f"{i}"], want, rtol=1e-12)
+    interval: Any = datarax.Interval(curve).update(**batch).results()
+    np.testing.assert_allclose(interval["value"], curve.update(**batch).results(), rtol=1e-12)
+    assert (interval["std_error"] > 0).all()
 
 
 def test_all_retrieved_is_the_default(rng):
