@@ -24,7 +24,7 @@ TASKS = (
     "detection",
 )
 ENGINES = ("processes", "dask", "ray")
-FORMATS = ("coco",)
+FORMATS = ("inspect", "lm-eval", "coco")
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 # What the help of each command ends with.
 _EXAMPLES = {
@@ -33,6 +33,7 @@ examples:
   datarax evaluate predictions.parquet --task binary --preds score --target label
   datarax evaluate 'shards/*.parquet' --task multiclass --preds 'logit_*' --target label \\
       --slice-by country --bootstrap 200 --output report/
+  datarax evaluate logs/ --format inspect --slice-by metadata.level
   datarax evaluate out.jsonl --task text --preds answer --target reference --metrics bleu,chrf
   datarax evaluate judged.csv --task score --preds judge_score --slice-by topic
   datarax evaluate results.json --task detection --format coco --target ground_truth.json
@@ -166,6 +167,7 @@ def _command(
 def _run(args: argparse.Namespace) -> int:
     """Runs a command. An error ends it with one line on stderr, and exit code 2."""
     try:
+        _check_columns(args)
         with interrupts.held():
             optional("rich", "evaluate", f"datarax {args.command}")
             if args.output:  # before the files are read, not when the report is written
@@ -180,6 +182,23 @@ def _run(args: argparse.Namespace) -> int:
         return args.parser.error(printable(described(error)))
 
 
+def _check_columns(args: argparse.Namespace) -> None:
+    """Refuses arguments without the task and its columns, which logs do not need."""
+    if args.command == "merge":
+        return
+    if args.format in ("inspect", "lm-eval"):
+        if args.task not in (None, "score"):
+            args.parser.error(
+                f"argument --task: {args.task}; with --format {args.format}, the task is score"
+            )
+        args.task = "score"
+        return
+    needed = ("task",) if args.format else ("task", "preds")
+    missing = [f"--{name}" for name in needed if not getattr(args, name)]
+    if missing:
+        args.parser.error(f"the following arguments are required: {', '.join(missing)}")
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Keeps the lines of the examples, and wraps the description."""
 
@@ -192,8 +211,16 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def _add_columns(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    # Required, because the values of the columns never decide what is computed.
-    add("--task", choices=TASKS, required=True, help="the kind of predictions")
+    # Required but for logs, because the values of the columns never decide what is computed.
+    add("--task", choices=TASKS, help="the kind of predictions")
+    add(
+        "--format",
+        choices=FORMATS,
+        help="of files that are no tables: inspect or lm-eval, the logs of these harnesses (.eval "
+        "or .json; samples_*.jsonl), of which each score is measured and --preds names some; or "
+        "coco, results and ground truth of detections in the JSON of COCO, with boxes x, y, "
+        "width, height",
+    )
     columns = {
         "--preds": "columns of predictions: a name, names with commas between them, or a glob such "
         "as 'logit_*'; of detections: boxes,scores,labels; of the task score: what is measured",
@@ -202,12 +229,6 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
     }
     for name, about in columns.items():
         add(name, action="append", default=[], metavar="COLUMNS", help=about)
-    add(
-        "--format",
-        choices=FORMATS,
-        help="of files that are no tables: coco, results and ground truth of detections in the "
-        "JSON of COCO, with boxes x, y, width, height",
-    )
     add(
         "--box-format",
         choices=BOX_FORMATS,

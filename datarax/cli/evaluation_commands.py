@@ -44,6 +44,18 @@ from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import FileFold
 from datarax.evaluation.identity import identity_of
 from datarax.evaluation.largest_losses import ID, loss_name, with_batch
+from datarax.evaluation.log_planning import (
+    LOG,
+    alone_notes,
+    chosen_scores,
+    log_columns,
+    logs_of,
+    missing_of,
+    paired_questions,
+    unpaired_of,
+    with_logs,
+)
+from datarax.evaluation.log_tables import Logs, log_tables
 from datarax.evaluation.name_matching import look_alikes
 from datarax.evaluation.outcome import (
     COMPARISON,
@@ -61,14 +73,14 @@ from datarax.evaluation.outcome import (
 )
 from datarax.evaluation.outcome_summary import plain, summary_of
 from datarax.evaluation.output_folder import check_no_folders, held
-from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
+from datarax.evaluation.paired_parts import MODELS, PREDICTED, Pair, paired_batches, pairs_of
 from datarax.evaluation.partial_state import Folding, Merging, packed
 from datarax.evaluation.planning import Files, alike_but_for_case, planned
 from datarax.evaluation.progress_bar import progress_bar
-from datarax.evaluation.table_batches import Outputs
+from datarax.evaluation.table_batches import Outputs, TableBatch
 from datarax.evaluation.tables import reading
 from datarax.evaluation.tasks import imported, left_out_of_texts
-from datarax.evaluation.text_format import TextFormat
+from datarax.evaluation.text_format import HARNESSES, TextFormat
 from datarax.wrappers.clusters import CLUSTER
 
 SECONDS_BETWEEN_SAVES = 2.0  # at least
@@ -94,10 +106,44 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def _evaluation(args: argparse.Namespace) -> _Evaluation:
-    files = Files(args.sources, partial(_columns, args), _text_format(args))
+    text = _text_format(args)
+    if text.logs is not None:
+        return _log_evaluation(args, text)
+    files = Files(args.sources, partial(_columns, args), text)
     if args.query is not None:
         files.check_queries("query")
     request = _with_coco(_request(args, files.available), [files])
+    return _of_files(args, files, request, _summary)
+
+
+def _log_evaluation(args: argparse.Namespace, text: TextFormat) -> _Evaluation:
+    (tables,) = log_tables([args.sources], text)
+    logs = logs_of(tables)
+    scores = chosen_scores([logs], _wanted(args.preds, [each.name for each in logs.scores]))
+    files = Files((), lambda names: log_columns(scores, _beside(args, names)), tables=tables)
+    request = with_logs(_request(args, files.available), logs, files.columns)
+    return _of_files(args, files, request, partial(_log_summary, logs, scores))
+
+
+def _beside(args: argparse.Namespace, available: Sequence[str]) -> dict[str, Names]:
+    """The columns of the outputs that arguments of every task name."""
+    given: dict[str, Names] = {
+        name: getattr(args, name)
+        for name in ("weights", ID)
+        if getattr(args, name, None) is not None
+    }
+    if args.cluster_by is not None:
+        given[CLUSTER] = args.cluster_by
+    slicings = enumerate(_slicings(args, available))
+    return given | {f"slice_{place}": slicing.by for place, slicing in slicings}
+
+
+def _of_files(
+    args: argparse.Namespace,
+    files: Files,
+    request: Configuration,
+    summary: Callable[[Outcome, Sequence[str]], Summary],
+) -> _Evaluation:
     config = planned(
         *(request, args.metrics, files.names, files.first_rows(), files.value_counts, files.types)
     )
@@ -117,12 +163,19 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
     devices = jax.local_devices() if args.devices else None
     keep = None if loss_name(config) is None else partial(with_batch, config=config)
     fold = FileFold.of_tables(files.tables, fresh.metric, columns, args.batch_size, devices, keep)
-    return _Evaluation(fresh, fold, _summary, gate, files_of)
+    return _Evaluation(fresh, fold, summary, gate, files_of)
 
 
 def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
     summary = summary_of(outcome, __version__)
     return summary | {"notes": [*_left_out(outcome.config), *notes, *summary["notes"]]}
+
+
+def _log_summary(
+    logs: Logs, scores: Sequence[str], outcome: Outcome, notes: Sequence[str]
+) -> Summary:
+    summary = _summary(outcome, [*logs.notes, *notes])
+    return {**summary, "excluded": [*missing_of(logs, scores), *summary["excluded"]]}
 
 
 def _left_out(config: Configuration) -> list[str]:
@@ -187,12 +240,30 @@ def compare(args: argparse.Namespace) -> int:
 
 def _comparison(args: argparse.Namespace) -> _Evaluation:
     text = _text_format(args)
+    if text.logs is not None:
+        return _log_comparison(args, text)
     models = {model: Files(getattr(args, model), partial(_columns, args), text) for model in MODELS}
     a, b = models.values()
     if args.query is not None:
         a.check_queries("query")  # those of `b` must be equal, row by row
     config = _configuration(args, models)
-    parts, files = pairs_of(a.parts, b.parts), (*a.identities, *b.identities)
+    # A batch has the predictions of both models for the same rows.
+    feeds, types, rows = (a.feeds, b.feeds), (a.types, b.types), args.batch_size
+    batches = partial(paired_batches, feeds=feeds, types=types, rows=rows)
+    parts, summary = pairs_of(a.parts, b.parts), partial(_compared_summary, args)
+    return _of_pairs(args, (a, b), config, parts, batches, summary)
+
+
+def _of_pairs(
+    args: argparse.Namespace,
+    models: tuple[Files, Files],
+    config: Configuration,
+    parts: Sequence[Pair],
+    batches: Callable[[Pair], Generator[TableBatch, None, None]],
+    summary: Callable[[Outcome, Sequence[str]], Summary],
+) -> _Evaluation:
+    a, b = models
+    files = (*a.identities, *b.identities)
     fresh = Outcome(
         assembled(config),
         total=len(parts),
@@ -202,23 +273,48 @@ def _comparison(args: argparse.Namespace) -> _Evaluation:
         columns=a.names,
         title=args.title or f"{Path(args.a).name} and {Path(args.b).name}",
     )
-    # A batch has the predictions of both models for the same rows.
-    feeds, types, rows = (a.feeds, b.feeds), (a.types, b.types), args.batch_size
     folding = Folding(
         packed(fresh.metric),
-        partial(paired_batches, feeds=feeds, types=types, rows=rows),
-        rows,
+        batches,
+        args.batch_size,
         x64_enabled(),
         encode=config.encoding,
         together=a.columns.together,
     )
-    return _Evaluation(
-        fresh,
-        FileFold(fresh.metric, folding, parts, files),
-        partial(_compared_summary, args),
-        Gate(args.fail_if, args.fail_when, config),
-        comparison_files,
+    fold = FileFold(fresh.metric, folding, parts, files)
+    gate = Gate(args.fail_if, args.fail_when, config)
+    return _Evaluation(fresh, fold, summary, gate, comparison_files)
+
+
+def _log_comparison(args: argparse.Namespace, text: TextFormat) -> _Evaluation:
+    tables = log_tables([args.a, args.b], text, questions=True)
+    logs = list(map(logs_of, tables))
+    scores = chosen_scores(logs, _wanted(args.preds, [each.name for each in logs[0].scores]))
+    a, b = (
+        Files((), lambda names: log_columns(scores, _beside(args, names)), tables=each)
+        for each in tables
     )
+    request = with_logs(_request(args, a.available, compared=True), logs[0], a.columns)
+    config = _configuration(args, {"a": a, "b": b}, request)
+    others = {name: names[0] for name, names in a.names.items() if name not in ("preds", LOG)}
+    if args.cluster_by is None:  # a row is a question
+        config = replace(config, clustered=False)
+        del others[CLUSTER]
+    batches = partial(
+        paired_questions,
+        tables=(a.tables[0], b.tables[0]),
+        scores=scores,
+        others=others,
+        rows=args.batch_size,
+    )
+
+    def summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
+        said = [*(note for each in logs for note in each.notes), *alone_notes(logs), *notes]
+        found = _compared_summary(args, outcome, list(dict.fromkeys(said)))
+        return {**found, "excluded": [*unpaired_of(logs, scores), *found["excluded"]]}
+
+    parts = [Pair((tuple(a.parts), tuple(b.parts)), 0)]
+    return _of_pairs(args, (a, b), config, parts, batches, summary)
 
 
 def _compared_summary(args: argparse.Namespace, outcome: Outcome, notes: Sequence[str]) -> Summary:
@@ -227,7 +323,9 @@ def _compared_summary(args: argparse.Namespace, outcome: Outcome, notes: Sequenc
     return comparison_of(outcome, __version__, sources, notes)
 
 
-def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Configuration:
+def _configuration(
+    args: argparse.Namespace, models: Mapping[str, Files], request: Configuration | None = None
+) -> Configuration:
     """The configuration of both models: classes may be in either file."""
 
     def scan(outputs: Sequence[str]) -> dict[str, Counter[Value]]:
@@ -245,7 +343,7 @@ def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Con
         for output, x in files.first_rows().items():
             name = f"{output}_{model}" if output in PREDICTED else output
             first[name], names[name] = x, files.names[output]
-    request = _request(args, models["a"].available, compared=True)
+    request = request or _request(args, models["a"].available, compared=True)
     request = _with_coco(request, [*models.values()])
     types = models["a"].types
     # Of a column that only one model has as text, the example is of that one.
@@ -361,8 +459,9 @@ def _stopped(folder: Path | None, outcome: Outcome) -> int:
 
 def _text_format(args: argparse.Namespace) -> TextFormat:
     missing = () if args.missing_values is None else args.missing_values.split(",")
-    text = TextFormat.checked(args.delimiter, args.encoding, args.decimal, missing)
-    if args.format is None:
+    harness = args.format if args.format in HARNESSES else None
+    text = TextFormat.checked(args.delimiter, args.encoding, args.decimal, missing, harness)
+    if args.format != "coco":
         return text
     (truth,) = args.target
     with reading(truth):
@@ -515,7 +614,6 @@ def _check(args: argparse.Namespace) -> None:
         f"box-format: is not for --task {args.task}": (
             args.box_format is not None and args.task != "detection"
         ),
-        "preds: is required": not args.preds and not coco,
         f"target: is required for --task {args.task}": not args.target and args.task != "score",
         "target: is not for --task score, which has no ground truth": (
             args.target and args.task == "score"

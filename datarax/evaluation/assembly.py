@@ -18,8 +18,6 @@ from datarax.wrappers.interval import Interval
 from datarax.wrappers.pairs import Pairs
 from datarax.wrappers.sliced import Sliced
 
-CLUSTERS = 4096
-"""The cells of the table of clusters, which takes 64 KiB for each metric."""
 # The most bytes of a state that is held several times: once for each replica or slice.
 _REPLICA_BYTES = 1 << 16
 _SLICE_BYTES = 1 << 18
@@ -111,7 +109,7 @@ def _paired(metric: Metric, config: Configuration) -> Compare | None:
 
 
 def _clusters(config: Configuration) -> int | None:
-    return CLUSTERS if config.clustered else None
+    return config.cells if config.clustered else None
 
 
 def _with_formula(config: Configuration) -> dict[str, Metric]:
@@ -168,6 +166,7 @@ def _beside(config: Configuration) -> dict[str, Metric]:
     found = {}
     # Errors of several outputs may differ in size, so a picture of all of them shows nothing.
     several = config.task in ("regression", "score") and config.size is not None
+    several |= bool(config.groups)
     for spec in figures(config.task) if config.pictures and not several else ():
         if not (config.scores == "labels" and needs_scores(spec)):
             # A value may be NaN by the policy; a picture shows the rows that can be used.

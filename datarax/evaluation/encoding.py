@@ -21,6 +21,8 @@ from datarax.evaluation.tables import Outputs, Rows
 from datarax.evaluation.tasks import Spec, hashable
 from datarax.wrappers.clusters import CLUSTER, narrow_ids
 
+CLUSTERS = 4096
+"""The cells of the table of clusters, which takes 64 KiB for each metric."""
 Value = str | int | float | bool | None
 """A value of a column by which rows are sliced; None where there is none."""
 
@@ -79,6 +81,10 @@ class Configuration:
     """The columns of predictions and of targets that belong together, if that has to be said."""
     target_order: tuple[int, ...] = ()
     """The places of the columns of targets in the order of those of predictions, if they differ."""
+    groups: tuple[str, ...] = ()
+    """Of logs, by score: what the output `log` holds in the rows that should have it."""
+    cells: int = CLUSTERS
+    """The size of the tables of clusters."""
     slicings: tuple[Slicing, ...] = ()
     bootstrap: int = 0
     """The number of replicas of metrics without a formula for their interval."""
@@ -120,7 +126,7 @@ class Configuration:
         own = {"specs": specs, "names": names, "slicings": tuple(slicings), "assumed_order": order}
         own |= {
             name: hashable(saved.get(name, ()))
-            for name in ("missing_values", "pairs", "target_order", "remarks")
+            for name in ("missing_values", "pairs", "target_order", "groups", "remarks")
         }
         return cls(**saved | own)
 
@@ -211,11 +217,29 @@ class Configuration:
         return out
 
     def _score(self, out: Outputs) -> Outputs:
+        if self.groups:
+            return self._log_scores(out)
         for end in self.ends:
             scores = out[f"preds{end}"] = _reals(out[f"preds{end}"], f"preds{end}")
             # Each column is measured by itself.
             if scores.ndim == 2:
                 out |= {f"preds_{i}{end}": column for i, column in enumerate(scores.T)}
+        return out
+
+    def _log_scores(self, out: Outputs) -> Outputs:
+        """Of logs: rows without a number of a score have weight zero for it."""
+        log, weights = np.asarray(out["log"]), out.get("weights", np.float64(1))
+        out = out | {"log": np.zeros(len(log), np.int32)}  # metrics take no strings
+        scores = {end: _table(out[f"preds{end}"], len(log)) for end in self.ends}
+        # Of two models, a row is a question, and counts as the fewer samples that one has of it.
+        counts = [_table(out[f"counts{end}"], len(log)) for end in self.ends if self.compared]
+        for i, group in enumerate(self.groups):
+            present = log == group
+            for end, table in scores.items():
+                present &= ~np.isnan(table[:, i])
+                out[f"preds_{i}{end}"] = table[:, i]
+            times = np.minimum(*(table[:, i] for table in counts)) if counts else 1.0
+            out[f"weights_{i}"] = np.where(present, weights * times, 0.0)
         return out
 
     def _ranking(self, out: Outputs) -> Outputs:
@@ -275,6 +299,11 @@ class Configuration:
             )
             error.row = row
             raise error from cause
+
+
+def _table(values: Rows, rows: int) -> np.ndarray:
+    """Numbers with None or NaN where there is none, as floats of shape (rows, columns)."""
+    return np.asarray(values, np.float64).reshape(rows, -1)
 
 
 def listed(values: Rows) -> list[Any]:

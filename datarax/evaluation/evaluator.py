@@ -32,6 +32,7 @@ from datarax.evaluation.engines import ProcessExecutor, available_cpus
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.largest_losses import LossRow, largest
+from datarax.evaluation.log_planning import means_of_logs
 from datarax.evaluation.partial_state import (
     Failure,
     Folding,
@@ -105,6 +106,7 @@ def fold(
     delimiter: str = ",",
     decimal: str = ".",
     encoding: str = "utf-8",
+    format: str | None = None,
 ) -> Progress:
     """Folds the rows of files into a metric, part by part.
 
@@ -131,6 +133,7 @@ def fold(
         delimiter: see `evaluate`.
         decimal: see `evaluate`.
         encoding: see `evaluate`.
+        format: see `evaluate`.
 
     Raises:
         MetricInputError: as for `evaluate`; or `start` is of other files, or they have changed.
@@ -149,7 +152,7 @@ def fold(
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
     _check_devices(devices, executor)
-    text = TextFormat.checked(delimiter, encoding, decimal, missing_values)
+    text = TextFormat.checked(delimiter, encoding, decimal, missing_values, format)
     folds = FileFold.of_tables(tables_of(source, text), metric, columns, batch_size, devices)
     begin = start or Progress(metric.emptied(), total=len(folds.parts), merging=Merging())
     return folds.run(begin, executor=executor, progress=progress)
@@ -344,13 +347,14 @@ def evaluate(
     delimiter: str = ...,
     decimal: str = ...,
     encoding: str = ...,
+    format: str | None = ...,
 ) -> M: ...
 
 
 @overload
 def evaluate(
     source: Source,
-    metrics: Mapping[str, Metric],
+    metrics: Mapping[str, Metric] | None = None,
     *,
     columns: Columns | Mapping[str, Names] | None = None,
     batch_size: int = 65536,
@@ -361,12 +365,13 @@ def evaluate(
     delimiter: str = ...,
     decimal: str = ...,
     encoding: str = ...,
+    format: str | None = ...,
 ) -> Collection: ...
 
 
 def evaluate(
     source: Source,
-    metrics: Metric | Mapping[str, Metric],
+    metrics: Metric | Mapping[str, Metric] | None = None,
     *,
     columns: Columns | Mapping[str, Names] | None = None,
     batch_size: int = 65536,
@@ -377,6 +382,7 @@ def evaluate(
     delimiter: str = ",",
     decimal: str = ".",
     encoding: str = "utf-8",
+    format: str | None = None,
 ) -> Metric:
     """The metric with all rows of some files folded in.
 
@@ -393,7 +399,8 @@ def evaluate(
             The end of the name says the format: Parquet (.parquet, .pq), CSV (.csv), JSON lines
             (.jsonl, .ndjson), Arrow (.arrow, .arrows, .feather, .ipc), NPZ (.npz). All but NPZ need
             the extra `parquet`.
-        metrics: a metric without data, or a dict of metrics.
+        metrics: a metric without data, or a dict of metrics. With `format`, it may be left out:
+            then it is the mean of each score, with a clustered interval.
         columns: by output that the metrics take, a column, a list of columns or a glob; see
             `datarax.evaluation.Columns`, which also gives the classes that strings stand for. By
             default, an output takes the column of its name.
@@ -414,6 +421,10 @@ def evaluate(
         delimiter: the sign between the fields of CSV, such as ";" or "tab".
         decimal: the decimal point of CSV, "." or ",".
         encoding: that of CSV and JSON lines, such as "utf-16".
+        format: "inspect" or "lm-eval" if the source holds logs of this evaluation harness: a folder
+            of them, or `.eval` and `.json` files of Inspect, or `samples_*.jsonl` of lm-eval. A row
+            is a sample and a column a score; other columns are `sample.id`, `sample.question` (a
+            number, for `cluster=`), `log.task`, `log.model`, and `metadata.*` or `doc.*`.
 
     Raises:
         MetricInputError: no file, a damaged file, one that changes while it is read, a missing
@@ -437,6 +448,10 @@ def evaluate(
         >>> print({name: round(value, 4) for name, value in metrics.results().items()})
         {'accuracy': 0.6667, 'log_loss': 0.5108}
     """
+    found: Sequence[str] = ()
+    if metrics is None and format is not None and columns is None:
+        text = TextFormat.checked(delimiter, encoding, decimal, missing_values, format)
+        metrics, columns, found = means_of_logs(source, text)
     metric = Collection(metrics) if isinstance(metrics, Mapping) else metrics
     if not isinstance(metric, Metric):
         raise MetricTypeError(
@@ -455,7 +470,10 @@ def evaluate(
             delimiter=delimiter,
             decimal=decimal,
             encoding=encoding,
+            format=format,
         )
+    if found:
+        warn(f"evaluate: {'; '.join(found)}", InvalidValuesWarning)
     if result.excluded:
         reasons = ", ".join(
             f"{number:,} without a value in the column {name!r}"

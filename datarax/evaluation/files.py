@@ -14,6 +14,7 @@ from datarax._errors import MetricInputError
 from datarax.evaluation.arrow_files import ArrowFile, ParquetFile
 from datarax.evaluation.coco_files import CocoFile
 from datarax.evaluation.identity import FileIdentity, identity_of
+from datarax.evaluation.log_tables import LogFile, log_tables
 from datarax.evaluation.npz_files import NpzFile
 from datarax.evaluation.tables import ColumnType, Table, TableFile, reading
 from datarax.evaluation.text_files import CsvFile, JsonLinesFile
@@ -55,6 +56,8 @@ def tables_of(source: Source, text: TextFormat = _UTF8) -> list[Table]:
     Raises:
         MetricInputError: there is no file, or one has an unknown format or is damaged; names it.
     """
+    if text.logs is not None:
+        return log_tables([source], text)[0]
     tables = []
     for path in paths_of(source, text.layout):
         with reading(path):
@@ -63,7 +66,9 @@ def tables_of(source: Source, text: TextFormat = _UTF8) -> list[Table]:
 
 
 def open_table(file: FileIdentity, text: TextFormat = _UTF8) -> TableFile:
-    """The reader of a file, by its layout or by the end of its name."""
+    """The reader of a file, by its layout or by the end of its name; or that of a log."""
+    if text.logs is not None:
+        return LogFile(file, text)
     reader = LAYOUTS.get(text.layout) or FORMATS[Path(file.path).suffix.lower()]
     return reader(file, text)
 

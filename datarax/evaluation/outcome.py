@@ -264,6 +264,11 @@ def merge_folders(folders: Sequence[Path], *, duplicates: bool = False, title: s
             f"{str(folders[0])!r} holds all images of {total.config.ground_truth}: images would "
             f"count twice. Evaluate one file with all results"
         )
+    if others and total.config.groups:
+        raise ConfigurationMismatchError(
+            f"{str(folders[0])!r} holds an evaluation of logs, in which questions are numbered: "
+            f"evaluate the logs together instead"
+        )
     metric, seen = total.metric, dict.fromkeys(total.files, folders[0])
     for folder, other in zip(folders[1:], others, strict=True):
         problem = total.difference(other)

@@ -142,10 +142,13 @@ def _with_names(undefined: Undefined, config: Configuration) -> Undefined:
 def numbers(config: Configuration, values: Values) -> Iterator[tuple[Spec, str, Number]]:
     """Each number of each metric, with its name."""
     for spec in config.specs:
+        # One score of a log may have its name below that of another: "match" and "match/strict".
+        below = [x.name for x in config.specs if x.name.startswith(f"{spec.name}/")]
         for name, value in values.items():
             # A metric that gives several numbers has them below its name; `bool` is a subclass of
             # `int`.
             of_spec = name == spec.name or name.startswith(f"{spec.name}/")
+            of_spec &= not any(name == x or name.startswith(f"{x}/") for x in below)
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
             if of_spec and number and not name.endswith("/invalid"):
                 yield spec, name, value

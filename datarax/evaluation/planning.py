@@ -30,7 +30,14 @@ from datarax.evaluation.name_matching import in_order_of, look_alikes, named_by
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.table_batches import TableBatch, batches
 from datarax.evaluation.tables import Outputs, Part, Rows, Table, Types, parts_of
-from datarax.evaluation.tasks import TASKS, defaults, for_detections, of_columns, parsed
+from datarax.evaluation.tasks import (
+    TASKS,
+    defaults,
+    for_detections,
+    of_columns,
+    of_scores,
+    parsed,
+)
 from datarax.evaluation.text_format import TextFormat, how_to_write, no_number, refuse_text
 from datarax.wrappers.clusters import CLUSTER
 
@@ -55,6 +62,7 @@ class Files:
         source: a path, a glob, a folder, or a list of them.
         columns: a function that chooses the columns to read, given the names of all.
         text: how files of text are written, and what stands for no value.
+        tables: the files of the source, if they are open already.
 
     Raises:
         MetricInputError: a file cannot be read, or a column is missing; names it.
@@ -65,16 +73,19 @@ class Files:
         source: Source,
         columns: Callable[[Sequence[str]], Encoded],
         text: TextFormat = TextFormat(),  # noqa: B008
+        tables: Sequence[Table] = (),
     ):
-        given = [source] if isinstance(source, str | Path) else source
-        # A folder may hold what an earlier evaluation has written.
-        states = (STATE, PARTIAL)
-        paths = [
-            path
-            for path in paths_of(source, text.layout)
-            if Path(path).name not in states or path in given
-        ]
-        self.tables: list[Table] = tables_of(paths, text)
+        self.tables: list[Table] = list(tables)
+        if not self.tables:
+            given = [source] if isinstance(source, str | Path) else source
+            # A folder may hold what an earlier evaluation has written.
+            states = (STATE, PARTIAL)
+            paths = [
+                path
+                for path in paths_of(source, text.layout)
+                if Path(path).name not in states or path in given
+            ]
+            self.tables = tables_of(paths, text)
         self.identities = tuple(table.file for table in self.tables)
         """The files as they were when they were opened."""
         self.available = list(self.tables[0].types)
@@ -236,7 +247,9 @@ def planned(
     if (request.names or request.size) and task in ("regression", "score", "ranking", "text"):
         raise MetricInputError(f"--classes and --num-classes are not for the task {task}")
     given = metrics is not None
-    if task == "score" and size is not None:
+    if request.groups:
+        specs = of_scores(metrics, columns[preds[0]])
+    elif task == "score" and size is not None:
         specs = of_columns(metrics, _each_name(columns[preds[0]], size))
     else:
         specs = parsed(metrics, task, size) if given else defaults(task, size=size, scores=scores)

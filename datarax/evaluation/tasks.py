@@ -44,11 +44,14 @@ class Spec(NamedTuple):
     options: tuple[tuple[str, Any], ...] = ()
     output: str = ""
     """The output whose values it takes, where each column is measured by itself; else ""."""
+    weights: str = ""
+    """The output with its weights, where columns have values in other rows; else ""."""
 
     def as_json(self) -> dict[str, Any]:
         """A dict that JSON can hold; `of_json` reads it."""
         saved = {"name": self.name, "metric": self.metric, "options": dict(self.options)}
-        return saved | ({"output": self.output} if self.output else {})
+        given = {"output": self.output, "weights": self.weights}
+        return saved | {name: output for name, output in given.items() if output}
 
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> "Spec":
@@ -60,7 +63,8 @@ class Spec(NamedTuple):
         # Raises here, where a saved file is read, instead of where the metric is built.
         class_of(saved["metric"])
         options = ((key, hashable(value)) for key, value in saved["options"].items())
-        return cls(saved["name"], saved["metric"], tuple(options), saved.get("output", ""))
+        outputs = (saved.get(name, "") for name in ("output", "weights"))
+        return cls(saved["name"], saved["metric"], tuple(options), *outputs)
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,8 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
     # Metrics of one argument, such as the mean, take the difference of the two in a regression: see
     # `Configuration.encoding`.
     if task in _MEASURED and "values" in update_signature(metric).parameters:
-        return metric.from_outputs(values=spec.output or _MEASURED[task][0])
+        weights = {"weights": spec.weights} if spec.weights else {}
+        return metric.from_outputs(values=spec.output or _MEASURED[task][0], **weights)
     return metric
 
 
@@ -243,7 +248,10 @@ def described(spec: Spec, task: str) -> str:
     # The docstring of a class cannot say what it measures with these options.
     cls = class_of(spec.metric)
     if task in _MEASURED and spec.metric in _OF_VALUES:
-        of = _MEASURED[task][1].format(spec.name.rpartition("/")[0] or "the scores")
+        # The mean of a score of a log has the name of the score.
+        of_mean = bool(spec.weights) and cls is catalogue.Mean
+        column = spec.name if of_mean else spec.name.rpartition("/")[0]
+        of = _MEASURED[task][1].format(column or "the scores")
         return f"The {_OF_VALUES[spec.metric]} {of}."
     if cls is catalogue.Accuracy and options.get("average") == "macro":
         return "The mean over the classes of the fraction of their examples that are predicted."
@@ -392,6 +400,32 @@ def of_columns(text: str | None, columns: Sequence[str]) -> list[Spec]:
                     found.append(own)
     # By column, as they are read.
     return sorted(found, key=lambda spec: int(spec.output.removeprefix("preds_")))
+
+
+def of_scores(text: str | None, columns: Sequence[str]) -> list[Spec]:
+    """The metrics of the scores of logs: "match" is the mean of the score of this name.
+
+    Args:
+        text: as in `of_columns`; None for the means.
+        columns: the names of the scores.
+
+    Raises:
+        UnknownMetricError: as in `parsed`.
+        MetricInputError: as in `parsed`.
+    """
+    given = "mean" if text is None else text
+    if text is not None:
+        parts = [each.strip() for each in _split(text, ",")]
+        given = ",".join(f"{each}/mean" if each in columns else each for each in parts)
+    found = []
+    for spec in of_columns(given, columns):
+        name = spec.name.removesuffix("/mean") if spec.metric == "Mean" else spec.name
+        weights = spec.output.replace("preds", "weights")
+        found.append(spec._replace(name=name, weights=weights))
+    names = [spec.name for spec in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise MetricInputError(f"--metrics has {twice[0]!r} twice")
+    return found
 
 
 @cache

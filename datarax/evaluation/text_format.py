@@ -18,6 +18,23 @@ _MARKS = (
 """The first bytes of files in other encodings; those of UTF-32 begin as those of UTF-16."""
 
 
+HARNESSES = ("inspect", "lm-eval")
+"""The evaluation harnesses whose logs are read."""
+
+
+class LogSource(NamedTuple):
+    """Logs of an evaluation harness that are read together."""
+
+    harness: str
+    files: tuple[FileIdentity, ...] = ()
+    by_task: bool = False
+    """Whether the names of scores have the task before them, because there are several."""
+    by_model: bool = False
+    """The same of the model."""
+    questions: bool = False
+    """Whether a row is a question with the means of its samples, instead of a sample."""
+
+
 class TextFormat(NamedTuple):
     """How files of text are written, and which values stand for a missing one in any file."""
 
@@ -32,10 +49,17 @@ class TextFormat(NamedTuple):
     """What a file is, if it is no table; a name of `files.LAYOUTS`."""
     beside: FileIdentity | None = None
     """The other file that a file of this layout is read with, such as the ground truth."""
+    logs: LogSource | None = None
+    """The logs, if the files are those of an evaluation harness."""
 
     @classmethod
     def checked(
-        cls, delimiter: str, encoding: str, decimal: str, missing_values: str | Sequence[str]
+        cls,
+        delimiter: str,
+        encoding: str,
+        decimal: str,
+        missing_values: str | Sequence[str],
+        harness: str | None = None,
     ) -> Self:
         """The options, after a check.
 
@@ -59,7 +83,13 @@ class TextFormat(NamedTuple):
         found = (missing_values,) if isinstance(missing_values, str) else tuple(missing_values)
         if not all(isinstance(each, str) for each in found):
             raise MetricInputError(f"missing_values is {missing_values!r}; expected strings")
-        return cls(given, encoding, decimal, found)
+        if harness not in (None, *HARNESSES):
+            raise MetricInputError(
+                f"format is {harness!r}; expected {' or '.join(map(repr, HARNESSES))}, or None for "
+                f"the formats that the ends of file names say"
+            )
+        logs = None if harness is None else LogSource(harness)
+        return cls(given, encoding, decimal, found, logs=logs)
 
     @property
     def is_utf8(self) -> bool:
