@@ -41,7 +41,9 @@ def resolve(name: str) -> object:
     return getattr(importlib.import_module(module), attribute)
 
 
-EXPORTED = [
+# The modules of engines are imported by name, as each needs a package of its own.
+OF_ENGINES = ["datarax.evaluation.beam.CombineMetrics", "datarax.evaluation.spark.evaluate"]
+EXPORTED = OF_ENGINES + [
     f"{module}.{name}"
     for module, path in MODULES.items()
     if is_public(module)

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,7 @@ from datarax.evaluation.columns import (
     Names,
     feeds_of,
     grouping_columns,
+    may_be_read,
     takes_index,
 )
 from datarax.evaluation.identity import FileIdentity
@@ -122,11 +124,13 @@ class BatchFolding:
 
         Args:
             state: the state before.
-            given: a `RecordBatch`, a `Table`, or what exports one by Arrow's protocol.
+            given: a `RecordBatch`, a `Table`, what exports one by the protocol of Arrow, or a list
+                of rows as dicts.
             key: from which the ids of rows count, in metrics that draw rows; else at random.
             first: the number of rows before it, for errors and ids.
         """
-        batch = as_batch(given, self.call)
+        rows = isinstance(given, list) and all(isinstance(each, Mapping) for each in given)
+        batch = self._of_rows(given) if rows else as_batch(given, self.call)
         plan = self.plan(batch.schema)
         key = secrets.randbits(32) if key is None else key
         excluded = dict(state.excluded)
@@ -147,6 +151,27 @@ class BatchFolding:
                 metric = metric.update(**metric.arguments_from(outputs))
             rows += len(places)
         return BatchState(metric, rows, excluded)
+
+    def _of_rows(self, rows: list[Mapping[str, Any]]) -> "pyarrow.RecordBatch":
+        """Rows as a record batch, with the columns that may be needed; others may hold anything."""
+        pa = optional("pyarrow", "parquet", self.call)
+        names = dict.fromkeys(name for row in rows for name in row)
+        wanted = may_be_read(self.empty.metric, self.columns)
+        columns = {}
+        for name in names:
+            if name != self.group_by and not any(fnmatchcase(name, each) for each in wanted):
+                continue
+            values = (row.get(name) for row in rows)
+            try:
+                # Arrow takes arrays of one axis.
+                columns[name] = pa.array(
+                    [x.tolist() if isinstance(x, np.ndarray) else x for x in values]
+                )
+            except (pa.ArrowException, ValueError, TypeError) as error:
+                raise MetricInputError(
+                    f"{self.call}: the column {name!r} holds values of several types: {error}"
+                ) from error
+        return pa.record_batch(columns)
 
     def folded(self, batches: Iterable["pyarrow.RecordBatch"], key: int) -> BatchState:
         """The state of the record batches of a partition.
@@ -205,11 +230,6 @@ def as_batch(given: Any, call: str) -> "pyarrow.RecordBatch":
     pa = optional("pyarrow", "parquet", call)
     if isinstance(given, pa.RecordBatch):
         return given
-    if isinstance(given, list):  # of rows as dicts
-        try:
-            return pa.RecordBatch.from_pylist(given)
-        except (pa.ArrowException, TypeError, AttributeError) as error:
-            raise MetricInputError(f"{call}: the rows are no table: {error}") from error
     if hasattr(given, "__arrow_c_array__"):
         return pa.record_batch(given)
     if not isinstance(given, pa.Table):

@@ -4,6 +4,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from glob import escape
 from typing import NamedTuple
 
 import datarax.metrics
@@ -196,6 +197,21 @@ def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[
         )
         for output, names in chosen.items()
     ), types
+
+
+def may_be_read(metric: Metric, columns: Columns | Mapping[str, Names] | None) -> list[str]:
+    """The names and globs of all columns that may feed the metric, before it is known which exist.
+
+    A name that has the signs of a glob matches itself, too.
+    """
+    names = columns.names if isinstance(columns, Columns) else dict(columns or {})
+    routes = metric.routes()
+    if any(route.takes_all for route in routes):
+        return ["*"]
+    outputs = dict.fromkeys((*(route.output for route in routes), *names))
+    chosen = [names.get(output, output) for output in outputs if output is not None]
+    found = [[x] if isinstance(x, str) else x for x in chosen if x is not None]
+    return [glob for each in found for name in each for glob in (name, escape(name))]
 
 
 def grouping_columns(metric: Metric, feeds: Iterable[Feed]) -> list[str]:

@@ -157,7 +157,7 @@ class Folding:
             with jax.enable_x64(self.x64), closing(read_ahead(self._batches(part))) as ahead:
                 return self._folded(part, ahead, stopped)
         except Exception as error:
-            return Failure(_portable(_with_place(error, part)))
+            return Failure(portable(_with_place(error, part)))
 
     def _batches(self, part: Work) -> Generator[TableBatch, None, None]:
         read = self.read(part)
@@ -283,7 +283,7 @@ def _with_place(error: Exception, part: Work) -> Exception:
     return error
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """The error; or one with the same text, if it cannot be pickled."""
     try:
         if str(pickle.loads(pickle.dumps(error))) == str(error):
