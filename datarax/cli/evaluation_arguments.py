@@ -139,6 +139,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="MODULE",
         help="module of your own metrics that the folders hold; may be repeated",
     )
+    _add_metrics(add_parser)
 
 
 _CODES = """
@@ -148,6 +149,50 @@ exit codes:
   2  an argument or a file is wrong; one line on stderr says what
   130  interrupted; with --output, --resume continues
 """
+
+
+def _add_metrics(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds `datarax metrics`."""
+    about = (
+        "Lists the metrics: their names as --metrics takes them, which values are better, the "
+        "tasks of datarax evaluate, the arguments of update in Python, and the options with their "
+        "defaults. A few are described."
+    )
+    metrics = add_parser(
+        "metrics",
+        help="the catalogue: names for --metrics, tasks, options, direction",
+        description=about,
+        epilog="""\
+examples:
+  datarax metrics --task binary
+  datarax metrics f1
+  datarax metrics 'mean_*' --task regression
+  datarax metrics roc_auc_score
+""",
+        formatter_class=_Formatter,
+    )
+    metrics.add_argument(
+        "pattern",
+        nargs="?",
+        default="",
+        metavar="PATTERN",
+        help="part of a name, a name with * and ?, or a name of scikit-learn, torchmetrics or "
+        "metrax (default: all)",
+    )
+    metrics.add_argument("--task", choices=TASKS, help="only those of this task")
+    metrics.set_defaults(run=_run_metrics, parser=metrics)
+
+
+def _run_metrics(args: argparse.Namespace) -> int:
+    try:
+        with interrupts.held():
+            listing = import_module("datarax.cli.metrics_list")
+        return listing.show(args)
+    except Exception as error:
+        interrupts.raise_if_any()
+        if os.environ.get(DEBUG):
+            raise
+        return args.parser.error(printable(described(error)))
 
 
 def _command(
@@ -252,7 +297,8 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
     add(
         "--metrics",
         metavar="NAMES",
-        help="metrics by name, with commas; options after colons: accuracy,fbeta:beta=2",
+        help="metrics by name, with commas; options after colons: accuracy,fbeta:beta=2 "
+        "(default: those usual for the task; datarax metrics lists all)",
     )
     add(
         "--on-invalid",

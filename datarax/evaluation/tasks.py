@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from datarax import metrics as catalogue
 from datarax._errors import MetricInputError, UnknownMetricError
 from datarax.metric.arguments import update_signature
 from datarax.metric.base import Metric
-from datarax.metric.other_names import snake_case
+from datarax.metric.other_names import calls_elsewhere, snake_case
 from datarax.metric.values import flat_items
 
 _WITH_OPTIONS = re.compile(r"([^()]*)\((.+)\)")
@@ -164,6 +165,90 @@ def class_of(name: str) -> type[Metric]:
         )
     hint = f": {module!r} is not imported; datarax merge takes --import {module}" if module else ""
     raise UnknownMetricError(f"there is no metric {name!r}{hint}")
+
+
+class Listed(NamedTuple):
+    """A metric as the catalogue lists it."""
+
+    name: str
+    """As `--metrics` takes it."""
+    other: str
+    """Another name for it: its short name, or the metric that a name of one task stands for."""
+    tasks: tuple[str, ...]
+    """None for a metric that is only computed in Python."""
+    inputs: tuple[str, ...]
+    """The arguments of its `update`."""
+    options: tuple[str, ...]
+    """Its fields, each with its default; one that must be given ends with "=..."."""
+    better: str | None
+    description: str
+
+
+def catalogue_of(task: str | None = None, pattern: str = "") -> list[Listed]:
+    """The metrics of the catalogue, in the order of their names.
+
+    Args:
+        task: only those of a task.
+        pattern: only those whose name or other name holds it, in any case and without underscores;
+            with `*` or `?`, those whose name it matches; or those that a name of another library
+            stands for.
+    """
+    every = {each.name: each for each in map(_listed, CLASSES)}
+    taken = {x for each in every.values() for x in (each.name, each.other)}
+    for each in TASKS:
+        for spec in _defaults(each):
+            # A name with brackets is that of the metric, with its options.
+            if spec.name in taken or "(" in spec.name:
+                continue
+            new = _named_default(spec, each)
+            before = every.get(spec.name, new).tasks
+            every[spec.name] = new._replace(tasks=tuple(dict.fromkeys((*before, each))))
+    found = [each for each in every.values() if task is None or task in each.tasks]
+    meant = {snake_case(cls) for cls, _ in calls_elsewhere(pattern)} if pattern else set()
+    found = [x for x in found if x.name in meant or _matches(x, _letters(pattern))]
+    return sorted(found, key=lambda each: each.name)
+
+
+def _matches(each: Listed, pattern: str) -> bool:
+    names = [_letters(name) for name in (each.name, each.other) if name]
+    if "*" in pattern or "?" in pattern:
+        return any(fnmatchcase(name, pattern) for name in names)
+    return any(pattern in name for name in names)
+
+
+def _listed(name: str) -> Listed:
+    cls = CLASSES[name]
+    parameters = inspect.signature(cls).parameters.values()
+    options = tuple(
+        f"{x.name}=..." if x.default is x.empty else f"{x.name}={_plain_default(x.default)}"
+        for x in parameters
+        if x.name not in _SET and x.kind is not x.VAR_KEYWORD
+    )
+    inputs = tuple(inspect.signature(cls.update).parameters)[1:]
+    spec = Spec(snake_case(name), name)
+    said = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ").replace("`", "")
+    return Listed(
+        *(spec.name, vars(cls).get("short_name") or "", cls.tasks, inputs, options, better(spec)),
+        said,
+    )
+
+
+def _named_default(spec: Spec, task: str) -> Listed:
+    """A default of a task that has a name of its own, such as "balanced_accuracy"."""
+    of = _listed(spec.metric)
+    options = "".join(f":{name}={_shown(value)}" for name, value in spec.options)
+    return of._replace(
+        name=spec.name,
+        other=f"{of.name}{options}",
+        tasks=(task,),
+        options=tuple(x for x in of.options if x.partition("=")[0] not in dict(spec.options)),
+        description=described(spec, task),
+    )
+
+
+def _plain_default(value: object) -> str:
+    """A default as `--metrics` takes it, if it is a literal; else what it is."""
+    return value.__name__ if callable(value) and hasattr(value, "__name__") else str(value)
 
 
 def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invalid: str) -> Metric:
@@ -535,11 +620,30 @@ def _unknown(name: str, task: str) -> str:
         hint = f"it is computed with --task {' or '.join(theirs)}"
     elif _letters(name) in {_letters(snake_case(each)) for each in CLASSES}:
         hint = "its arguments cannot be read from columns; use datarax.evaluate in Python"
+    elif meant := _elsewhere(name, task):
+        return f"there is no metric {name!r}; did you mean {meant}?"
+    elif found := [other for other in TASKS if _elsewhere(name, other)]:
+        meant = _elsewhere(name, found[0])
+        hint = f"{meant} is computed with --task {' or '.join(found)}"
     else:
         # Of its own task first: of names that are as near, the first is suggested.
         names = [spec.name for each in (task, *TASKS) for spec in _known(each).values()]
-        return f"there is no metric {name!r}{nearest(name.lower(), [*dict.fromkeys(names)])}"
+        near = nearest(name.lower(), [*dict.fromkeys(names)])
+        return f"there is no metric {name!r}{near or f'; datarax metrics --task {task} lists them'}"
     return f"the metric {name!r} is not of the task {task!r}: {hint}"
+
+
+def _elsewhere(name: str, task: str) -> str:
+    """What to write for a name of another library, as in `--metrics`; "" if it is not known."""
+    by_class = {cls: spec.name for spec in _of_classes(task).values() for cls in [spec.metric]}
+    written = []
+    for cls, arguments in calls_elsewhere(name):
+        if cls in by_class:
+            options = [each.strip().replace('"', "") for each in _split(arguments, ",")]
+            # Sizes, and what is only hinted at ("k="), are left to the user.
+            given = [x for x in options if x and not x.endswith("=") and "=" in x]
+            written.append(":".join([by_class[cls], *given]))
+    return " or ".join(map(repr, dict.fromkeys(written)))
 
 
 def _numbers(spec: Spec, task: str, size: int | None) -> list[str]:

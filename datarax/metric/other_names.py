@@ -3,52 +3,13 @@
 import difflib
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
+from typing import NamedTuple
 
-# In lower case, without underscores and the parts in `_PARTS`. A name that differs from that of its
-# class in these only, or that is its `short_name`, needs no entry.
-_KNOWN_AS = {
-    "acc": "Accuracy",
-    "ami": "AdjustedMutualInfo",
-    "ap": "AveragePrecision",
-    "ari": "AdjustedRand",
-    "auc": "AUROC",
-    "aucpr": "AveragePrecision",
-    "aucroc": "AUROC",
-    "auprc": "AveragePrecision",
-    "average": "Mean",
-    "balancedaccuracy": 'Accuracy(num_classes=..., average="macro")',
-    "bce": "LogLoss",
-    "crossentropy": "LogLoss",
-    "crps": "ContinuousRankedProbabilityScore",
-    "eer": "EqualErrorRate",
-    "em": "TextExactMatch, or ExactMatch of rows of labels",
-    "ema": "ExponentialMovingAverage",
-    "jaccard": "JaccardIndex",
-    "kappa": "CohenKappa",
-    "kendall": "KendallTau",
-    "ks": "KolmogorovSmirnov",
-    "map": "MeanAveragePrecision of boxes, or RetrievalMAP",
-    "miou": "MeanIoU",
-    "msle": "MeanSquaredLogError",
-    "nll": "LogLoss",
-    "nmi": "NormalizedMutualInfo",
-    "npv": "NegativePredictiveValue",
-    "pcc": "PearsonCorrCoef",
-    "pearson": "PearsonCorrCoef",
-    "ppl": "Perplexity",
-    "ppv": "Precision",
-    "prauc": "AveragePrecision",
-    "rmse": "MeanSquaredError(squared=False), or RootMeanSquaredError",
-    "rmsle": "MeanSquaredLogError(squared=False)",
-    "rocauc": "AUROC",
-    "sensitivity": "Recall",
-    "smape": "SymmetricMeanAbsolutePercentageError",
-    "spearman": "SpearmanCorrCoef",
-    "tnr": "Specificity",
-    "topkaccuracy": "Accuracy(num_classes=..., top_k=...)",
-    "tpr": "Recall",
-    "wmape": "WeightedMeanAbsolutePercentageError",
-}
+# A row of a table of the page of names, and the code of a link in its second cell.
+_ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
+_LINK = re.compile(r"\[`(\w+)(?:\((.*?)\))?`\]\[datarax\.metrics\.\w+\]")
+_SHORT = "\n## Short names\n"
 _PARTS = ("binary", "multiclass", "multilabel", "score", "metric", "curve")
 
 
@@ -118,6 +79,41 @@ def argument_suggestion(given: Collection[str], known: Collection[str]) -> str:
     return f". Did you mean {', '.join(meant)}?" if meant else ""
 
 
+class Named(NamedTuple):
+    """What another library calls otherwise."""
+
+    text: str
+    """What is said of it: a call, or a sentence that begins with one."""
+    calls: tuple[tuple[str, str], ...]
+    """The classes of the catalogue, each with its arguments."""
+
+
+@cache
+def names_elsewhere() -> Mapping[str, Named]:
+    """The rows of `docs/metrics/names.md`, by the name as `_plain` gives it.
+
+    The page is installed with this module. A name of several libraries has the first of its rows
+    that names a metric; the short names are first.
+    """
+    from importlib import resources  # only for an error, as it imports much
+
+    page = resources.files("datarax.metric").joinpath("names.md").read_text("utf-8")
+    before, _, short = page.partition(_SHORT)
+    found: dict[str, Named] = {}
+    for name, cell in (*_ROW.findall(short), *_ROW.findall(before)):
+        calls = tuple(_LINK.findall(cell))
+        if calls and not cell.startswith("none"):
+            text = re.sub(r"\[`(.*?)`\]\[[\w.]+\]", r"\1", cell)
+            found.setdefault(_plain(name), Named(text, calls))
+    return found
+
+
+def calls_elsewhere(name: str) -> tuple[tuple[str, str], ...]:
+    """The metrics that a name of another library stands for: classes, each with its arguments."""
+    named = names_elsewhere().get(_plain(name))
+    return () if named is None else named.calls
+
+
 def suggestion(name: str, exported: Mapping[str, object], module: str = "") -> str:
     """Suggests a name in place of another, for the end of a message; empty if none is like it.
 
@@ -133,9 +129,10 @@ def suggestion(name: str, exported: Mapping[str, object], module: str = "") -> s
     meant = names.get(plain)
     classes = {each: x for each, x in exported.items() if isinstance(x, type)}
     short = {vars(x).get("short_name"): each for each, x in classes.items()}
-    known = _KNOWN_AS.get(plain) or short.get(plain, "")
+    elsewhere = names_elsewhere().get(plain)
+    known = elsewhere.text if elsewhere else short.get(plain, "")
     # What is said may be a call, or a sentence: it starts with the name of the class.
-    if re.split(r"\W", known)[0] in names.values():
+    if meant is None and re.split(r"\W", known)[0] in names.values():
         meant = known
     if meant is None:
         near = difflib.get_close_matches(plain, names, 1, cutoff=0.75)

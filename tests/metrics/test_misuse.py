@@ -12,7 +12,7 @@ from flax import nnx
 
 import datarax
 from datarax import Collection, Metric, MetricAccumulator, MetricTypeError, metrics, per_device
-from datarax.metric.other_names import _ARGUMENTS, _KNOWN_AS, suggestion
+from datarax.metric.other_names import _ARGUMENTS, names_elsewhere, suggestion
 from datarax.metrics import AUROC, Accuracy, Mean
 from datarax.training import StatefulMetric
 from tests.helpers import make_mesh
@@ -106,8 +106,8 @@ def message_of(module, name):
 
 
 def test_every_suggestion_is_a_class_and_other_names_have_none():
-    for known, meant in _KNOWN_AS.items():
-        for each in re.findall(r"(?:^|or )(\w+)", meant):
+    for known, meant in names_elsewhere().items():
+        for each, _ in meant.calls:
             assert isinstance(getattr(metrics, each), type), known
     assert message_of(metrics, "Foo") == "module 'datarax.metrics' has no attribute 'Foo'"
     assert message_of(datarax, "Foo") == "module 'datarax' has no attribute 'Foo'"
