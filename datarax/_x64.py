@@ -41,7 +41,8 @@ def in_x64(function: Callable[..., R], *arrays: PyTree, elementary: bool = False
     if x64_enabled():  # of the whole program, or around this call
         return function(*arrays)
     if elementary:
-        return _enabling(function)(*arrays)
+        with jax.enable_x64(True):
+            return function(*arrays)
     leaves, structure = jax.tree.flatten(arrays)
 
     def flat(*leaves: PyTree) -> R:
@@ -82,7 +83,7 @@ def differentiable(function: Callable[..., R], derivative: Derivative, *leaves: 
     The derivative is linear in the changes, and can be differentiated itself.
     """
     places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array)]
-    if not any(_is_inexact(leaves[i]) for i in places):
+    if not any(map(_is_inexact, map(leaves.__getitem__, places))):
         return function(*leaves)  # integers have no derivative
     given = [None if i in places else x for i, x in enumerate(leaves)]
 
@@ -111,7 +112,7 @@ def differentiable(function: Callable[..., R], derivative: Derivative, *leaves: 
 
         return result, jax.tree.map(change_of, result)
 
-    return call(*(leaves[i] for i in places))
+    return call(*map(leaves.__getitem__, places))
 
 
 def _enabling(function: Callable[..., R]) -> Callable[..., R]:

@@ -46,21 +46,19 @@ _DEVICE: set[type] = set()
 
 def on_host(*values: object) -> bool:
     """True if no argument is, or as a pytree holds, a JAX array."""
-    for x in values:  # noqa: SIM110 - `all` takes twice as long
-        if type(x) not in _HOST and not _is_on_host(x):
+    for x in values:
+        if (cls := type(x)) not in _HOST and (cls in _DEVICE or not _is_on_host(x)):
             return False
     return True
 
 
 def _is_on_host(x: object) -> bool:
-    """`on_host` of an object whose type is not in `_HOST`."""
+    """`on_host` of an object whose type is neither in `_HOST` nor in `_DEVICE`."""
     cls = type(x)
     if cls is tuple:  # of axes, mostly
         return on_host(*x)  # type: ignore[misc]
     if cls is dict:
         return on_host(*x.values())  # type: ignore[attr-defined]
-    if cls in _DEVICE:
-        return False
     if hasattr(cls, "is_on_host"):  # a state, for example, knows it
         return x.is_on_host  # type: ignore[attr-defined]
     if isinstance(x, tuple | list):
@@ -78,7 +76,7 @@ def _is_on_host(x: object) -> bool:
 
 def all_finite(x: Host | jax.Array) -> bool:
     """True if it is known that an array holds no NaN and no infinity: only of NumPy arrays."""
-    if type(x) not in _HOST and not _is_on_host(x):
+    if (cls := type(x)) not in _HOST and (cls in _DEVICE or not _is_on_host(x)):
         return False
     return bool(np.logical_and.reduce(np.isfinite(x), None))  # faster than `all` of NumPy
 
@@ -89,9 +87,9 @@ def none_true(*masks: Host | jax.Array) -> bool:
     So a formula leaves out what nothing needs. Of arrays in a program, nobody knows.
     """
     for mask in masks:
-        if type(mask) not in _HOST and not _is_on_host(mask):
+        if (cls := type(mask)) not in _HOST and (cls in _DEVICE or not _is_on_host(mask)):
             return False
-        if mask if type(mask) is np.bool_ else np.count_nonzero(mask):
+        if mask if cls is np.bool_ else np.count_nonzero(mask):
             return False
     return True
 
@@ -174,7 +172,12 @@ def computed_where(
 
 def is_traced(tree: PyTree) -> bool:
     """True if any array of a pytree is traced."""
-    return not on_host(tree) and any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
+    return not on_host(tree) and any_traced(jax.tree.leaves(tree))
+
+
+def any_traced(leaves: Iterable[object]) -> bool:
+    """True if any of these leaves of a pytree is traced."""
+    return any(isinstance(x, Tracer) for x in leaves)
 
 
 def is_in_program() -> bool:
@@ -232,6 +235,12 @@ def as_in_program(tree: PyTree, *, staged: bool = True) -> PyTree:
 
     with np.errstate(over="ignore"):
         return jax.tree.map(array if staged else rounded, tree)
+
+
+def has_constants(leaves: Sequence[object]) -> bool:
+    """True if any leaf `is_constant`."""
+    # Mostly, all are traced.
+    return not _DEVICE.issuperset(map(type, leaves)) and any(map(is_constant, leaves))
 
 
 def is_constant(x: object) -> bool:
@@ -316,12 +325,12 @@ _OF_DTYPES = ("issubdtype", "finfo", "iinfo", "broadcast_shapes", "promote_types
 
 
 def _either(host: Callable[..., R], device: Callable[..., R]) -> Callable[..., R]:
-    types, is_on_host = _HOST, _is_on_host
+    of_host, of_devices, is_on_host = _HOST, _DEVICE, _is_on_host
 
     def call(*args: object, **kwargs: object) -> R:
         # `on_host`, written out: this is called for each operation.
         for x in args:
-            if type(x) not in types and not is_on_host(x):
+            if (cls := type(x)) not in of_host and (cls in of_devices or not is_on_host(x)):
                 return device(*args, **kwargs)
         if kwargs and not on_host(*kwargs.values()):
             return device(*args, **kwargs)

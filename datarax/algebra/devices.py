@@ -36,11 +36,11 @@ from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import (
     NEEDS_VALUES,
+    any_traced,
     as_in_program,
     fetched,
-    is_constant,
+    has_constants,
     is_near,
-    is_traced,
     lax,
     on_host,
     vmap,
@@ -49,14 +49,14 @@ from datarax._xp import (
 from datarax.algebra.gathered import differing_axes, gathered_axes, same_axes
 from datarax.algebra.pytrees import Leaf, Tree, map_leaf_states
 from datarax.distributed import collectives
-from datarax.distributed.collectives import AxisName, is_checked, mark_varying, varying_axes
+from datarax.distributed.collectives import AxisName, axes_of_type, is_checked, mark_varying
 
 
 def axes_of(tree: PyTree) -> frozenset[str]:
     """The axes over which any array in a pytree varies."""
     # Only a traced array may vary: outside a traced function this costs nothing.
-    traced = (x for x in jax.tree.leaves(tree) if isinstance(x, Tracer))
-    return frozenset().union(*map(varying_axes, traced))
+    kinds = (jax.typeof(x) for x in jax.tree.leaves(tree) if isinstance(x, Tracer))
+    return frozenset().union(*map(axes_of_type, kinds))
 
 
 def folded_on_axes(state: Tree, data: PyTree, fold: Callable[[Tree], Tree]) -> Tree:
@@ -177,10 +177,10 @@ def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
 
 def folded(method: Callable[..., _State], state: _State, args: Any, kwargs: Any) -> _State:
     """The state after a method that folds data into it, some of which are JAX arrays."""
-    of_host = on_host(*args, *kwargs.values())
     leaves, given = jax.tree.leaves((state, args, kwargs)), (args, kwargs)
-    if is_traced(leaves):
+    if any_traced(leaves):
         return folded_in_program(method, state, given, leaves)
+    of_host = on_host(*args, *kwargs.values())
     if not of_host and is_near(leaves):
         state, args, kwargs = fetched((state, args, kwargs))
     elif of_host and state.holds_arrays:
@@ -205,7 +205,7 @@ def folded_in_program(
             return method(state, *args, **kwargs)
         return folded_on_axes(state, given, lambda state: method(state, *args, **kwargs))
 
-    if not any(map(is_constant, leaves)):
+    if not has_constants(leaves):
         return run(state, given, staged=False)
     try:
         return run(state, given, staged=True)

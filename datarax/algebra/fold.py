@@ -7,7 +7,8 @@ what is to be added up, in a `Fold`, and `in_one_pass` reduces the terms of many
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -123,7 +124,7 @@ def in_one_pass(*given: PyTree) -> list[PyTree]:
     What is given but is no `Fold`, such as a state that waits for nothing, is returned as it is.
     """
     found = iter(reduced([term for x in given if isinstance(x, Fold) for term in x.terms]))
-    return [x.finish(*[next(found) for _ in x.terms]) if isinstance(x, Fold) else x for x in given]
+    return [x.finish(*islice(found, len(x.terms))) if isinstance(x, Fold) else x for x in given]
 
 
 def reduced(terms: Sequence[Term]) -> list[PyTree]:
@@ -147,9 +148,10 @@ def reduced(terms: Sequence[Term]) -> list[PyTree]:
         apart = wide[1:] if 0 in axes else []
         for places in ([i for i in together if i not in apart], *([i] for i in apart)):
             hows: Hows = tuple((_way(terms[i]), len(given[i])) for i in places)
-            outputs = iter(_reduce(hows, axes, *chain.from_iterable(given[i] for i in places)))
+            operands = chain.from_iterable(map(given.__getitem__, places))
+            outputs = iter(_reduce(hows, axes, *operands))
             for i in places:
-                found[i] = _result(terms[i], *(next(outputs) for _ in given[i]))
+                found[i] = _result(terms[i], *islice(outputs, len(given[i])))
     return [found[first[id(rows), axes, how]] for rows, axes, how in terms]
 
 
@@ -260,7 +262,7 @@ def _each(hows: Hows, *arrays: Sequence[PyTree]) -> Iterator[tuple[str, list[PyT
     """Each term, with its part of each of several sequences."""
     start = 0
     for how, count in hows:
-        yield how, [tuple(x[start : start + count]) for x in arrays]
+        yield how, [*map(itemgetter(slice(start, start + count)), arrays)]
         start += count
 
 
@@ -283,8 +285,10 @@ def _reduction(hows: Hows, axes: tuple[int, ...], *rows: jax.Array) -> Numbers:
         ways: Hows = (*hows, ("sum", 1)) if is_alone else hows
 
         def join(a: Numbers, b: Numbers) -> Numbers:
-            joined = (_joined(how, *both) for how, both in _each(ways, a, b))
-            return tuple(chain.from_iterable(joined))
+            joined: list[jax.Array] = []
+            for how, both in _each(ways, a, b):
+                joined += _joined(how, *both)
+            return tuple(joined)
 
         # Without a barrier XLA evaluates the reduction of a constant, such as weights of one, when
         # it compiles: that takes 20 seconds for 500,000 numbers. XLA for TPUs makes arrays of what

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterable
+from itertools import repeat
 from typing import ClassVar, NamedTuple, TypeVar
 
 import jax
@@ -51,7 +52,7 @@ def register_pytree(cls: type[PytreeNode]) -> None:
 
 def _flatten(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
     # By `getattr`, as a `Stack` makes its arrays when they are first asked for.
-    return tuple(getattr(self, name) for name in vars(self)["_children"]), vars(self)["_aux"]
+    return tuple(map(getattr, repeat(self), vars(self)["_children"])), vars(self)["_aux"]
 
 
 def _flatten_with_keys(self: object) -> tuple[tuple[PyTree, ...], _Aux]:

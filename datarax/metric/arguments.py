@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Self
 
@@ -146,7 +147,7 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, PyTree], caller: s
         MetricInputError: no metric takes the output, and its name is one that is used for weights,
             or is similar to that of an optional argument that was not given; names both.
     """
-    if any(each.takes_all for each in routes):
+    if any(map(attrgetter("takes_all"), routes)):
         return
     named = {each.output for each in routes}
     if outputs.keys() <= named:

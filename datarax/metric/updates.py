@@ -23,7 +23,7 @@ from jax.core import Tracer
 from datarax._checks import refuse_wide, x64_enabled
 from datarax._errors import DataraxError, MetricInputError
 from datarax._typing import PyTree
-from datarax._xp import NEEDS_VALUES, fetched, is_in_program, is_near, is_traced, on_host, xp
+from datarax._xp import NEEDS_VALUES, any_traced, fetched, is_in_program, is_near, on_host, xp
 from datarax.algebra.devices import folded, folded_in_program, refuse_result
 from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.saving import require_arrays
@@ -88,7 +88,7 @@ def _updated(update: Update, metric: PyTree, args: Args, kwargs: Kwargs) -> PyTr
     if on_host(*leaves):
         return update(metric, *args, **kwargs)
     _refuse_unreduced(metric, args, kwargs)
-    if is_traced(leaves):
+    if any_traced(leaves):
         if not is_in_program():  # within `vmap` or `grad` alone, where `numeric` cannot know
             refuse_wide(_by_name(metric, args, kwargs))
         return folded_in_program(update, metric, (args, kwargs), leaves)
@@ -208,7 +208,7 @@ def _with_arrays(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The arguments, with lists of numbers as arrays."""
 
     def array(x: object) -> PyTree:
-        if not is_numbers(x):
+        if not isinstance(x, list | tuple):  # those that are leaves are numbers
             return x
         try:
             return np.asarray(x)

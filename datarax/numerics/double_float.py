@@ -490,7 +490,7 @@ def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:
 def _cast(x: jax.Array, dtype: DTypeLike) -> jax.Array:
     if on_host(x):
         return x.astype(dtype, copy=False)
-    return in_x64(lambda x: x.astype(dtype), x, elementary=True)
+    return in_x64(operator.methodcaller("astype", dtype), x, elementary=True)
 
 
 def _joined(high: PyTree, low: PyTree) -> jax.Array:

@@ -302,6 +302,19 @@ class InvalidCounts(State, kw_only=False):
         return self.largest.value
 
 
+def with_batch(state: S, invalid: Invalid, **changes: PyTree) -> S:
+    """A copy with these children, and with the invalid examples of a batch counted.
+
+    Children that are a `Fold` are reduced together, and with the invalid examples. The state has
+    `InvalidCounts` named `invalid`.
+    """
+    if not invalid.is_empty:
+        changes["invalid"] = state.children()["invalid"].counting(invalid)
+    if Fold in map(type, changes.values()):
+        changes = dict(zip(changes, in_one_pass(*changes.values()), strict=True))
+    return state.with_parts(changes)
+
+
 class CountsInvalid(State):
     """A statistic that counts the examples that it cannot use."""
 
@@ -309,21 +322,7 @@ class CountsInvalid(State):
 
     invalid = InvalidCounts()
 
-    def with_batch(self, invalid: Invalid, **changes: PyTree) -> Self:
-        """A copy with these children, and with the invalid examples of a batch counted.
-
-        Children that are a `Fold` are reduced together, and with the invalid examples.
-        """
-        return with_batch(self, invalid, **changes)
-
-
-def with_batch(state: S, invalid: Invalid, **changes: PyTree) -> S:
-    """`CountsInvalid.with_batch` of any state that has `InvalidCounts` named `invalid`."""
-    if not invalid.is_empty:
-        changes["invalid"] = state.children()["invalid"].counting(invalid)
-    if Fold in map(type, changes.values()):
-        changes = dict(zip(changes, in_one_pass(*changes.values()), strict=True))
-    return state.with_parts(changes)
+    with_batch = with_batch
 
 
 def with_invalid_of(before: S, after: S) -> S:
