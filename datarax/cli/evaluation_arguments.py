@@ -49,6 +49,10 @@ examples:
 }
 
 
+_SOURCES = (
+    "files, folders, or globs in quotes; also at s3://, gs:// and other URIs of pyarrow.fs; text "
+    "may be compressed (.gz, .zst, .bz2); folders named country=de give a column country"
+)
 _PRECISION = (
     "Numbers are used as they are in the files: float64 and 64-bit integers are not rounded before "
     "errors, ranks and logarithms are computed"
@@ -61,13 +65,11 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         add_parser,
         "evaluate",
         "metrics of predictions that are in files",
-        "Computes the metrics of predictions in Parquet, Arrow, CSV, JSON-lines or NPZ files, "
-        "prints them, and with --output writes a report. The files are read in parts, so they need "
-        f"not fit in memory. {_PRECISION}; --devices rounds them to float32.",
+        "Computes the metrics of predictions in Parquet, Arrow, CSV, JSON-lines, JSON or NPZ "
+        "files, prints them, and with --output writes a report. The files are read in parts, so "
+        f"they need not fit in memory. {_PRECISION}; --devices rounds them to float32.",
     )
-    evaluate.add_argument(
-        "sources", type=a_path, nargs="+", metavar="FILE", help="files, folders, or globs in quotes"
-    )
+    evaluate.add_argument("sources", type=a_path, nargs="+", metavar="FILE", help=_SOURCES)
     _add_columns(evaluate)
     _add_text_format(evaluate)
     _add_slices(evaluate)
@@ -319,16 +321,15 @@ def _add_text_format(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--delimiter",
-        default=",",
         metavar="SIGN",
-        help="between the fields of CSV: ';', '|', 'tab', ... (default: ',')",
+        help="between the fields of CSV: ';', '|', 'tab', ... (default: ','; of .tsv, a tab)",
     )
     add("--decimal", default=".", metavar="SIGN", help="decimal point of CSV, '.' (default) or ','")
     add(
         "--encoding",
         default="utf-8",
         metavar="NAME",
-        help="of CSV and JSON lines, such as utf-16 or latin-1 (default: utf-8)",
+        help="of CSV and JSON, such as utf-16 or latin-1 (default: utf-8)",
     )
 
 

@@ -44,6 +44,7 @@ from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import FileFold
 from datarax.evaluation.identity import identity_of
 from datarax.evaluation.largest_losses import ID, loss_name, with_batch
+from datarax.evaluation.locations import name_of
 from datarax.evaluation.log_planning import (
     LOG,
     alone_notes,
@@ -155,7 +156,7 @@ def _of_files(
         files=files.identities,
         config=config,
         columns={"weights": None} | files.names,
-        title=args.title or Path(first.path).name + (f" and {len(more)} more" if more else ""),
+        title=args.title or name_of(first.path) + (f" and {len(more)} more" if more else ""),
     )
     gate = Gate(args.fail_if, args.fail_when, config)
     # What the values of the columns become is known only now, from the plan.
@@ -271,7 +272,7 @@ def _of_pairs(
         files=files,
         config=config,
         columns=a.names,
-        title=args.title or f"{Path(args.a).name} and {Path(args.b).name}",
+        title=args.title or f"{name_of(args.a)} and {name_of(args.b)}",
     )
     folding = Folding(
         packed(fresh.metric),

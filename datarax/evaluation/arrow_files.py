@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
@@ -11,6 +12,7 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax._optional import optional
+from datarax.evaluation.locations import is_uri, opened, path_or_file
 from datarax.evaluation.tables import (
     PART_ROWS,
     ROW_BYTES,
@@ -62,7 +64,7 @@ class ParquetFile(PyarrowFile):
     """Parquet: a part is a row group, or a run of small ones."""
 
     def layout(self) -> tuple[list[tuple[str, ColumnType]], list[Part]]:
-        with self.arrow(".parquet").ParquetFile(self.path) as file:
+        with path_or_file(self.path) as source, self.arrow(".parquet").ParquetFile(source) as file:
             metadata, schema = file.metadata, file.schema_arrow
         rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         if sum(rows) != metadata.num_rows:
@@ -92,10 +94,10 @@ class ParquetFile(PyarrowFile):
         options = {
             # A row group may be larger than memory: its pages are read as they are needed.
             "pre_buffer": False,
-            "buffer_size": 2**20,
+            "buffer_size": 2**23 if is_uri(self.path) else 2**20,
             "page_checksum_verification": True,
         }
-        with parquet.ParquetFile(self.path, **options) as file:
+        with path_or_file(self.path) as source, parquet.ParquetFile(source, **options) as file:
             columns = list(roots_of(types, file.schema_arrow.names))
             yield from file.iter_batches(
                 rows, row_groups=list(range(part.first, part.stop)), columns=columns
@@ -154,8 +156,7 @@ class ArrowFile(PyarrowFile):
             roots = roots_of(types, names)
             needed = [place for place, name in enumerate(names) if name in roots]
             options = ipc.IpcReadOptions(included_fields=needed)
-        # It is not mapped into memory: if the file were cut, the next access would end the process.
-        with pa.OSFile(self.path) as source:
+        with opened(self.path) as source:
             try:
                 reader = ipc.open_file(source, options=options)
             except pa.ArrowInvalid:
@@ -227,7 +228,7 @@ def column_at(table: "pyarrow.RecordBatch", name: str) -> "pyarrow.Array":
         names = [field.name for field in inner]
         field, fields = _path(".".join(fields), names)
         column = _field(column, field)
-    return column
+    return in_usual_layout(column)
 
 
 def _field(column: "pyarrow.Array", name: str) -> "pyarrow.Array":
@@ -272,6 +273,34 @@ def _kind(types: ModuleType, inner: "pyarrow.DataType") -> str:
     if is_time(inner):
         return "time"
     return "null" if types.is_null(inner) else "other"
+
+
+def in_usual_layout(array: "pyarrow.Array") -> "pyarrow.Array":
+    """The array, with strings one after the other instead of views of them, as Polars has them.
+
+    Arrow has no functions that select or decode views.
+    """
+    wanted = _usual(array.type)
+    return array if wanted is array.type else array.cast(wanted)
+
+
+def _usual(given: "pyarrow.DataType") -> "pyarrow.DataType":
+    """A type without views of strings; the type itself if it has none."""
+    pa = _pyarrow()
+    types = pa.types
+    if types.is_string_view(given):
+        return pa.large_string()
+    if types.is_dictionary(given):
+        inner = _usual(given.value_type)
+        made = partial(pa.dictionary, given.index_type, ordered=given.ordered)
+    elif _is_list(given):
+        inner = _usual(given.value_type)
+        fixed = types.is_fixed_size_list(given)
+        make = pa.large_list if types.is_large_list(given) else pa.list_
+        made = partial(make, **({"list_size": given.list_size} if fixed else {}))
+    else:
+        return given
+    return given if inner is given.value_type else made(inner)
 
 
 def as_schema(types: Types) -> "pyarrow.Schema":

@@ -101,7 +101,8 @@ class BatchFolding:
         for name, known in columns_of(schema):
             types[name] = known._replace(kind="doubled") if name in types else known
         metric = self.empty.metric
-        feeds, read = feeds_of(metric, self.columns, [Table(_NO_FILE, types, ())])
+        table = Table(_NO_FILE, types, (), is_file=False)
+        feeds, read = feeds_of(metric, self.columns, [table])
         grouping = grouping_columns(metric, feeds)
         if grouping and self.group_by is None:
             raise MetricInputError(

@@ -15,6 +15,7 @@ import numpy as np
 from datarax._errors import MetricInputError
 from datarax._optional import optional
 from datarax.evaluation.identity import FileIdentity, unchanged
+from datarax.evaluation.locations import is_uri, opened
 from datarax.evaluation.tables import Column, ColumnType, Part, TableFile, Types, key_of, reading
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ def distinct_scores(scores: np.ndarray, image: np.ndarray) -> np.ndarray:
 
 
 def _parsed(path: str) -> Json:
-    with Path(path).open("rb") as file:
+    with opened(path) if is_uri(path) else Path(path).open("rb") as file:
         return json.load(file)
 
 

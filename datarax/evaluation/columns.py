@@ -263,13 +263,16 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
         # The name of a column may itself have the signs of a glob: then that column is meant.
         matched = [name] if name in table.types else []
         if not matched and any(sign in name for sign in "*?["):
-            matched = [each for each in table.types if fnmatch.fnmatchcase(each, name)]
+            # A column that the name of a folder gives is none of those that a glob stands for.
+            own = [each for each, found in table.types.items() if not found.is_folder]
+            matched = [each for each in own if fnmatch.fnmatchcase(each, name)]
             if "." not in name:  # no keys within objects
                 matched = [each for each in matched if each.rpartition(".")[0] not in table.types]
             matched.sort(key=natural)
             for other in others:
                 # A column that only a later file has would be left out silently.
-                more = fnmatch.filter(other.types.keys() - table.types.keys(), name)
+                theirs = {each for each, found in other.types.items() if not found.is_folder}
+                more = fnmatch.filter(theirs - table.types.keys(), name)
                 if more:
                     raise MetricInputError(
                         f"{other.path}: the column {min(more, key=natural)!r} is one of {name!r}, "

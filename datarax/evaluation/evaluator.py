@@ -1,11 +1,11 @@
 """`evaluate` folds files into a metric; `fold` does too, and also says how far it is."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from threading import Event
 from typing import Any, Self, TypeVar, overload
 
@@ -29,7 +29,7 @@ from datarax.evaluation.columns import (
     takes_index,
 )
 from datarax.evaluation.engines import ProcessExecutor, available_cpus
-from datarax.evaluation.files import Source, tables_of
+from datarax.evaluation.files import tables_of
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.largest_losses import LossRow, largest
 from datarax.evaluation.log_planning import means_of_logs
@@ -43,14 +43,17 @@ from datarax.evaluation.partial_state import (
     packed,
 )
 from datarax.evaluation.progress_bar import progress_bar
+from datarax.evaluation.streams import AnySource, Stream, stream_of
 from datarax.evaluation.table_batches import batches, power_of_two
-from datarax.evaluation.tables import Table, first_line, parts_of
+from datarax.evaluation.tables import Part, Table, Types, first_line, parts_of
 from datarax.evaluation.text_format import TextFormat
 from datarax.metric.base import Metric
 from datarax.wrappers.collection import Collection
 
 IN_FLIGHT = 256
 """The most parts that an executor holds at a time, and so the most states that wait here."""
+STREAMED_IN_FLIGHT = 16
+"""The same for parts of a stream, whose rows are held here."""
 THREAD_ROWS = 2**20
 """The least number of rows for each thread: for fewer, it costs more than it saves."""
 
@@ -69,7 +72,7 @@ class Progress:
         excluded: by column, how many rows were left out because it has no value there. A row that
             lacks several values is counted once.
         done: the indices of the parts that are done, ascending.
-        total: how many parts there are.
+        total: how many parts there are; 0 while a stream is read, of which that is not known.
         merging: the states that wait for their neighbours. With them, `fold(start=)` continues to
             the same result bit for bit. Without them, `metric` is merged with the other parts.
         files: the files as they were. With them, `fold(start=)` refuses other or changed files.
@@ -93,7 +96,7 @@ class Progress:
 
 
 def fold(
-    source: Source,
+    source: AnySource,
     metric: Metric,
     columns: Columns | Mapping[str, Names] | None = None,
     *,
@@ -103,7 +106,7 @@ def fold(
     start: Progress | None = None,
     progress: Callable[[Progress], None] | None = None,
     missing_values: str | Sequence[str] = (),
-    delimiter: str = ",",
+    delimiter: str | None = None,
     decimal: str = ".",
     encoding: str = "utf-8",
     format: str | None = None,
@@ -153,20 +156,31 @@ def fold(
     check_foldable(metric)
     _check_devices(devices, executor)
     text = TextFormat.checked(delimiter, encoding, decimal, missing_values, format)
-    folds = FileFold.of_tables(tables_of(source, text), metric, columns, batch_size, devices)
+    found: Any = source if text.logs is not None else stream_of(source, text)
+    if not isinstance(found, Stream):
+        folds = FileFold.of_tables(tables_of(found, text), metric, columns, batch_size, devices)
+    elif start is not None:
+        raise MetricInputError(
+            f"fold: start= continues with the parts that are left, and {found.table.path} has no "
+            f"parts that can be read again; write it to files, such as Parquet"
+        )
+    else:
+        folds = FileFold.of_stream(found, metric, columns, batch_size, devices)
     begin = start or Progress(metric.emptied(), total=len(folds.parts), merging=Merging())
     return folds.run(begin, executor=executor, progress=progress)
 
 
 @dataclass(frozen=True)
 class FileFold:
-    """Folds all parts of some files, or pairs of such parts, into a metric."""
+    """Folds all parts of some files, or pairs of such parts, or a stream into a metric."""
 
     metric: Metric
     folding: Folding
     parts: Sequence[Work]
     files: tuple[FileIdentity, ...]
     """The files, which must not have changed since."""
+    stream: Iterable[Part] | None = None
+    """The parts of a stream, which are known only as they are read."""
 
     @classmethod
     def of_tables(
@@ -179,6 +193,33 @@ class FileFold:
         keep: Callable[..., tuple[LossRow, ...]] | None = None,
     ) -> Self:
         """Plans the parts and the batches of files, by the columns that the metric needs."""
+        folding, _, whole = cls._planned(tables, metric, columns, batch_size, devices, keep)
+        files = tuple(table.file for table in tables)
+        return cls(metric, folding, parts_of(tables, whole=whole), files)
+
+    @classmethod
+    def of_stream(
+        cls,
+        stream: Stream,
+        metric: Metric,
+        columns: Columns | Mapping[str, Names] | None,
+        batch_size: int,
+        devices: Devices,
+    ) -> Self:
+        """Plans the batches of a table or a stream, by the columns that the metric needs."""
+        folding, types, whole = cls._planned([stream.table], metric, columns, batch_size, devices)
+        return cls(metric, folding, (), (), stream.parts(types, whole=whole))
+
+    @staticmethod
+    def _planned(
+        tables: Sequence[Table],
+        metric: Metric,
+        columns: Columns | Mapping[str, Names] | None,
+        batch_size: int,
+        devices: Devices,
+        keep: Callable[..., tuple[LossRow, ...]] | None = None,
+    ) -> tuple[Folding, Types, bool]:
+        """How parts are folded, the columns, and whether all rows of a file are one part."""
         feeds, types = feeds_of(metric, columns, tables)
         types |= absent_columns(metric, columns, feeds)
         encode, together = None, None
@@ -187,11 +228,13 @@ class FileFold:
         # A metric of groups, such as queries, needs all rows of a group in one update: so all rows
         # of a file, unless the encoding sees to it.
         at_once = encode is None and bool(grouping_columns(metric, feeds))
-        parts = parts_of(tables, whole=at_once or together is not None)
+        whole = at_once or together is not None
         rows = None
         if not at_once:
             # Small files need no large batches.
-            most, number = max((part.rows for part in parts), default=1), len(devices or [0])
+            parts, number = parts_of(tables, whole=whole), len(devices or [0])
+            most = max((part.rows for part in parts), default=1)
+            most = most if all(table.is_file for table in tables) else batch_size
             # As many on each device.
             rows = max(min(batch_size, power_of_two(most)) // number, 1) * number
         index = INDEX if takes_index(metric, feeds, keep is not None) else None
@@ -205,7 +248,7 @@ class FileFold:
             keep=keep,
             devices=tuple(devices or ()),
         )
-        return cls(metric, folding, parts, tuple(table.file for table in tables))
+        return folding, types, whole
 
     def run(
         self,
@@ -227,7 +270,7 @@ class FileFold:
         # Without the nodes of the tree, only the merged state of the parts that are done is known.
         merging = now.merging or Merging(before=now.metric)
         done = set(now.done)
-        for index, state in self._states([*sorted({*range(total)} - done)], executor):
+        for index, state in self._states(frozenset(done), executor):
             # Workers send arrays only. They get the structure of the metric here, so that all
             # states have one.
             merging = merging.with_part(index, jax.tree.structure(empty).unflatten(state.leaves))
@@ -249,23 +292,33 @@ class FileFold:
             )
             if progress is not None:
                 progress(now)
+        if self.stream is not None and done:  # only now all parts are known
+            now = replace(now, metric=merging.whole(), total=len(done))
         return now
 
     def _states(
-        self, todo: Sequence[int], executor: Executor | None
+        self, done: Container[int], executor: Executor | None
     ) -> Iterator[tuple[int, PartState]]:
         """The states of parts with their indices, in the order in which they are ready."""
         # One part warns of what looks like a mistake: the others would repeat it.
         first = replace(self.folding, warns=True)
-        calls = {i: (self.folding if i else first, self.parts[i]) for i in todo}
+        if self.stream is None:
+            todo = [(i, part) for i, part in enumerate(self.parts) if i not in done]
+            # One thread for every two cores: while it computes, another one reads its next rows.
+            wanted = -(-sum(part.rows for _, part in todo) // THREAD_ROWS)
+            wanted, most = min(len(todo), wanted), IN_FLIGHT
+        else:
+            parts = enumerate(self.stream)
+            two = [*islice(parts, 2)]
+            todo = chain(two, parts)
+            wanted, most = len(two) // 2 * available_cpus(), STREAMED_IN_FLIGHT
+        calls = ((i, self.folding if i else first, part) for i, part in todo)
         if executor is not None:
             # Some states wait for those of parts before them: the fewer parts, the less memory.
-            most = executor.in_flight if isinstance(executor, ProcessExecutor) else IN_FLIGHT
+            most = executor.in_flight if isinstance(executor, ProcessExecutor) else most
             yield from _submitted(calls, executor, most)
             return
-        # One thread for every two cores: while it computes, another one reads its next rows.
-        wanted = -(-sum(self.parts[i].rows for i in todo) // THREAD_ROWS)
-        threads = 1 if self.folding.devices else min(len(todo), wanted, available_cpus() // 2)
+        threads = 1 if self.folding.devices else min(wanted, available_cpus() // 2)
         if threads > 1:
             pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
             try:
@@ -274,41 +327,40 @@ class FileFold:
                 stopped.set()  # parts that are being folded end early
                 pool.shutdown(cancel_futures=True)
             return
-        for index, (folding, part) in calls.items():
+        for index, folding, part in calls:
             yield index, _value(folding.state_of(part))
 
 
 def _submitted(
-    calls: Mapping[int, tuple[Folding, Work]],
+    calls: Iterator[tuple[int, Folding, Work]],
     executor: Executor,
     most: int,
     *stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts from an executor, which holds at most `most` parts at a time."""
-    waiting: dict[Future[PartState | Failure], int] = {}
-    left = iter(calls.items())
+    waiting: dict[Future[PartState | Failure], tuple[int, str]] = {}
     try:
         while True:
-            for index, (folding, part) in islice(left, most - len(waiting)):
-                waiting[executor.submit(folding.state_of, part, *stopped)] = index
+            for index, folding, part in islice(calls, most - len(waiting)):
+                waiting[executor.submit(folding.state_of, part, *stopped)] = index, part.path
             if not waiting:
                 return
             ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
             # In the order of the parts, so that neighbours meet early and few states wait.
             for future in sorted(ready, key=waiting.__getitem__):
-                index = waiting.pop(future)
-                yield index, _value(_result(future, calls[index][1]))
+                index, path = waiting.pop(future)
+                yield index, _value(_result(future, path))
     finally:
         for future in waiting:
             future.cancel()
 
 
-def _result(future: Future[PartState | Failure], part: Work) -> PartState | Failure:
+def _result(future: Future[PartState | Failure], path: str) -> PartState | Failure:
     try:
         return future.result()
     except Exception as error:  # of the executor: those of the evaluation are values
         raise EvaluationError(
-            f"{part.path}: its worker died, or could not be reached: {first_line(error)}"
+            f"{path}: its worker died, or could not be reached: {first_line(error)}"
         ) from error
 
 
@@ -335,7 +387,7 @@ def _check_devices(devices: Devices, executor: Executor | None) -> None:
 
 @overload
 def evaluate(
-    source: Source,
+    source: AnySource,
     metrics: M,
     *,
     columns: Columns | Mapping[str, Names] | None = None,
@@ -344,7 +396,7 @@ def evaluate(
     devices: Devices = None,
     progress: bool = True,
     missing_values: str | Sequence[str] = ...,
-    delimiter: str = ...,
+    delimiter: str | None = ...,
     decimal: str = ...,
     encoding: str = ...,
     format: str | None = ...,
@@ -353,7 +405,7 @@ def evaluate(
 
 @overload
 def evaluate(
-    source: Source,
+    source: AnySource,
     metrics: Mapping[str, Metric] | None = None,
     *,
     columns: Columns | Mapping[str, Names] | None = None,
@@ -362,7 +414,7 @@ def evaluate(
     devices: Devices = None,
     progress: bool = True,
     missing_values: str | Sequence[str] = ...,
-    delimiter: str = ...,
+    delimiter: str | None = ...,
     decimal: str = ...,
     encoding: str = ...,
     format: str | None = ...,
@@ -370,7 +422,7 @@ def evaluate(
 
 
 def evaluate(
-    source: Source,
+    source: AnySource,
     metrics: Metric | Mapping[str, Metric] | None = None,
     *,
     columns: Columns | Mapping[str, Names] | None = None,
@@ -379,15 +431,15 @@ def evaluate(
     devices: Devices = None,
     progress: bool = True,
     missing_values: str | Sequence[str] = (),
-    delimiter: str = ",",
+    delimiter: str | None = None,
     decimal: str = ".",
     encoding: str = "utf-8",
     format: str | None = None,
 ) -> Metric:
-    """The metric with all rows of some files folded in.
+    """The metric with all rows of some files, of a table or of a stream folded in.
 
-    The files are read in batches, in constant memory, and only the columns that are needed. Each
-    part of a file is folded into an empty metric, and these are merged in a fixed order: the result
+    The rows are read in batches, in constant memory, and only the columns that are needed. Each
+    part is folded into an empty metric, and these are merged in a fixed order: the result
     is the same bit for bit with any executor. Rows are folded on the host, in NumPy.
 
     A row that has no value in a needed column is left out, with a warning that counts such rows.
@@ -396,9 +448,15 @@ def evaluate(
 
     Args:
         source: the path of a file, a folder, a glob (`**` for folders within), or a list of these.
-            The end of the name says the format: Parquet (.parquet, .pq), CSV (.csv), JSON lines
-            (.jsonl, .ndjson), Arrow (.arrow, .arrows, .feather, .ipc), NPZ (.npz). All but NPZ need
-            the extra `parquet`.
+            The end of the name says the format: Parquet (.parquet, .pq), CSV (.csv, .tsv), JSON
+            lines (.jsonl, .ndjson), an array of objects in JSON (.json), Arrow (.arrow, .arrows,
+            .feather, .ipc), NPZ (.npz). Text may be compressed: .csv.gz, .bz2, .zst. A path may be
+            a URI of `pyarrow.fs`, such as "s3://bucket/folder". A folder `country=de` gives its
+            files a column `country`. Or a table or a stream of Arrow: anything that has
+            `__arrow_c_stream__`, such as a data frame of Polars or pandas, a relation of DuckDB, a
+            table, a reader or a dataset of pyarrow; or an iterator of these, such as one of record
+            batches. A stream is read once, in this process; with an executor, the workers get its
+            rows. All but NPZ need the extra `parquet`.
         metrics: a metric without data, or a dict of metrics. With `format`, it may be left out:
             then it is the mean of each score, with a clustered interval.
         columns: by output that the metrics take, a column, a list of columns or a glob; see
@@ -418,9 +476,10 @@ def evaluate(
             installed (the extra `console`).
         missing_values: strings that stand for no value, such as "N/A", in columns of strings; and
             numbers, as text, in columns of numbers. In files of all formats.
-        delimiter: the sign between the fields of CSV, such as ";" or "tab".
+        delimiter: the sign between the fields of CSV, such as ";" or "tab"; by default "," and, of
+            .tsv, "tab".
         decimal: the decimal point of CSV, "." or ",".
-        encoding: that of CSV and JSON lines, such as "utf-16".
+        encoding: that of CSV and JSON, such as "utf-16".
         format: "inspect" or "lm-eval" if the source holds logs of this evaluation harness: a folder
             of them, or `.eval` and `.json` files of Inspect, or `samples_*.jsonl` of lm-eval. A row
             is a sample and a column a score; other columns are `sample.id`, `sample.question` (a

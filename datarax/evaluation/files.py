@@ -13,21 +13,23 @@ from pathlib import Path
 from datarax._errors import MetricInputError
 from datarax.evaluation.arrow_files import ArrowFile, ParquetFile
 from datarax.evaluation.coco_files import CocoFile
+from datarax.evaluation.folder_columns import FileInFolders, folder_values, with_folder_types
 from datarax.evaluation.identity import FileIdentity, identity_of
+from datarax.evaluation.locations import CODECS, found_at, is_uri, local_path, name_of
 from datarax.evaluation.log_tables import LogFile, log_tables
 from datarax.evaluation.npz_files import NpzFile
-from datarax.evaluation.tables import ColumnType, Table, TableFile, reading
-from datarax.evaluation.text_files import CsvFile, JsonLinesFile
+from datarax.evaluation.tables import ColumnType, Source, Table, TableFile, reading
+from datarax.evaluation.text_files import CsvFile, JsonFile, JsonLinesFile, TextFile, TsvFile
 from datarax.evaluation.text_format import TextFormat
-
-Source = str | Path | Sequence[str | Path]
 
 FORMATS: dict[str, type[TableFile]] = {
     ".parquet": ParquetFile,
     ".pq": ParquetFile,
     ".csv": CsvFile,
+    ".tsv": TsvFile,
     ".jsonl": JsonLinesFile,
     ".ndjson": JsonLinesFile,
+    ".json": JsonFile,
     ".arrow": ArrowFile,
     ".arrows": ArrowFile,
     ".feather": ArrowFile,
@@ -37,11 +39,11 @@ FORMATS: dict[str, type[TableFile]] = {
 """The reader of each format, by the end of the file name."""
 LAYOUTS: dict[str, type[TableFile]] = {"coco": CocoFile}
 """The reader of each layout of files that are no tables, whatever their names end in."""
-_KNOWN = ", ".join(FORMATS)
-_PACKED = (".gz", ".bz2", ".zst", ".xz", ".lz4", ".zip", ".br")
+_KNOWN = f"{', '.join(FORMATS)} (of text also with {', '.join(CODECS)})"
+_PACKED = (*CODECS, ".xz", ".lz4", ".zip", ".br")
 """The ends of names of compressed files."""
 _UNREAD = (
-    *(".tsv", ".tab", ".psv", ".xls", ".xlsx", ".ods", ".orc", ".avro", ".npy", ".pkl", ".pickle"),
+    *(".tab", ".psv", ".xls", ".xlsx", ".ods", ".orc", ".avro", ".npy", ".pkl", ".pickle"),
     *(".h5", ".hdf5", ".tfrecord", ".msgpack", ".sqlite", ".dta", ".sav", ".rds"),
 )
 """The ends of names of files that likely hold data, in formats that are not read."""
@@ -62,15 +64,32 @@ def tables_of(source: Source, text: TextFormat = _UTF8) -> list[Table]:
     for path in paths_of(source, text.layout):
         with reading(path):
             tables.append(open_table(identity_of(path), text).described())
-    return tables
+    return with_folder_types(tables)
 
 
 def open_table(file: FileIdentity, text: TextFormat = _UTF8) -> TableFile:
-    """The reader of a file, by its layout or by the end of its name; or that of a log."""
+    """The reader of a file, by its layout, or by the end of its name and those of its folders.
+
+    Or that of a log.
+    """
     if text.logs is not None:
         return LogFile(file, text)
-    reader = LAYOUTS.get(text.layout) or FORMATS[Path(file.path).suffix.lower()]
-    return reader(file, text)
+    if text.layout:
+        return LAYOUTS[text.layout](file, text)
+    found = format_of(file.path)
+    assert found is not None
+    table, values = found(file, text), folder_values(file.path)
+    return FileInFolders(table, values) if values else table
+
+
+def format_of(path: str) -> type[TableFile] | None:
+    """The reader of the format that the end of a name says; None if it is not known."""
+    name = Path(name_of(path).lower())
+    if name.suffix not in CODECS:
+        return FORMATS.get(name.suffix)
+    # The other formats are compressed within.
+    found = FORMATS.get(Path(name.stem).suffix)
+    return found if found is not None and issubclass(found, TextFile) else None
 
 
 def type_in(table: Table, name: str, *, whole: bool = False) -> ColumnType | None:
@@ -80,7 +99,7 @@ def type_in(table: Table, name: str, *, whole: bool = False) -> ColumnType | Non
     With `whole`, such a file is read to its end, because numbers may be followed by other text.
     """
     found = table.types.get(name)
-    if Path(table.path).suffix.lower() not in FORMATS:  # it is no file
+    if not table.is_file or (found is not None and found.is_folder):
         return found
     to_end = whole and found is not None and found.kind in ("integer", "float", "boolean")
     if to_end or found is None or found.kind == "null":
@@ -117,12 +136,16 @@ def paths_of(source: Source, layout: str = "") -> list[str]:
 
 def _which(path: str) -> object:
     """Identifies a file: equal for all of its paths, also for hard links."""
+    if is_uri(path):
+        return path
     try:
         found = Path(path).stat()
     except OSError:  # it is an error when the file is opened, which names it
         return path
     # Some file systems have no numbers.
-    return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
+    which = (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
+    # Links in two folders are two files if the folders give them other columns.
+    return which, tuple(folder_values(path))
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -148,46 +171,64 @@ def _found(source: str | Path, layout: str) -> list[str]:
 
 
 def _expanded(source: str | Path, layout: str) -> list[str]:
-    path = Path(source)
-    if path.is_dir():
-        found = [each.as_posix() for each in _in_folder(path)]
-        if not found:
-            raise MetricInputError(f"{path}: the folder has no file of {_KNOWN}")
-    # Before globs: the name of a file may have the signs of one.
-    elif path.exists():
-        found = [path.as_posix()]
-    else:
-        found = [each.as_posix() for each in _globbed(path) if not each.is_dir()]
+    source = local_path(source)
+    if isinstance(source, str) and is_uri(source):
+        found, is_folder = found_at(source)
         found.sort(key=natural)
+    else:
+        path = Path(source)
+        is_folder = path.is_dir()
+        if is_folder:
+            found = [each.as_posix() for each in _below(path, set())]
+            found.sort(key=natural)
+        # Before globs: the name of a file may have the signs of one.
+        elif path.exists():
+            found = [path.as_posix()]
+        else:
+            found = [each.as_posix() for each in _globbed(path) if not each.is_dir()]
+            found.sort(key=natural)
+    if is_folder:
+        found = _readable(found, str(source))
         if not found:
-            raise MetricInputError(f"{source}: there is no such file")
+            raise MetricInputError(f"{source}: the folder has no file of {_KNOWN}")
+    elif not found:
+        hint = ""
+        if isinstance(source, Path) and re.match(r"[a-z][a-z0-9]+:/", source.as_posix()):
+            hint = "; give a URI as a str, since a Path has one slash of its two"
+        raise MetricInputError(f"{source}: there is no such file{hint}")
     for each in found:
-        if not layout and Path(each).suffix.lower() not in FORMATS:
+        if not layout and format_of(each) is None:
             raise MetricInputError(f"{each}: its format is not known; expected one of {_KNOWN}")
     return found
 
 
-def _in_folder(folder: Path) -> list[Path]:
-    """The files below a folder that can be read; names that start with "." or "_" are no data.
+def _readable(found: Sequence[str], folder: str) -> list[str]:
+    """The files of a folder that can be read.
+
+    Files of `.json` mostly hold settings beside the data, so they are data only if no other file
+    is.
 
     Raises:
-        MetricInputError: one is compressed, or holds data in a format that is not read; names it.
+        MetricInputError: one holds data in a format that is not read; names it.
     """
-    found = sorted(_below(folder, set()), key=lambda path: natural(path.as_posix()))
     for path in found:
-        end = path.suffix.lower()
-        inner = Path(path.stem).suffix.lower() if end in _PACKED else end
+        name = Path(name_of(path).lower())
+        inner = Path(name.stem).suffix if name.suffix in _PACKED else name.suffix
         # Data that is not read must not be left out silently.
-        if end in FORMATS or inner not in (*FORMATS, *_UNREAD):
+        if format_of(path) is not None or inner not in (*FORMATS, *_UNREAD):
             continue
-        fault = f"a file that ends in {end} is not read; write it in one of {_KNOWN}"
-        if end in _PACKED:
-            fault = "a compressed file is not read; decompress it"
-        wanted = Path(path.stem).suffix if inner in FORMATS else ".csv"
+        if inner == ".json":
+            continue
+        fault = f"a file that ends in {name.suffix} is not read; write it in one of {_KNOWN}"
+        if name.suffix in _PACKED:
+            fault = f"a file that ends in {inner}{name.suffix} is not read; decompress it"
+        wanted = inner if inner in FORMATS else ".csv"
         raise MetricInputError(
             f"{path}: {fault}, or name the files to read by a glob: '{folder}/**/*{wanted}'"
         )
-    return [path for path in found if path.suffix.lower() in FORMATS]
+    formats = {path: format_of(path) for path in found}
+    data = [path for path, each in formats.items() if each not in (None, JsonFile)]
+    return data or [path for path, each in formats.items() if each is not None]
 
 
 def _globbed(pattern: Path) -> Iterator[Path]:

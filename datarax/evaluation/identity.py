@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from datarax._errors import MetricInputError
-
-_TAIL = 2**16
-"""The number of bytes hashed at the end of a file: Parquet, Arrow, NPZ have footers there."""
+from datarax.evaluation.locations import TAIL, facts_of, is_uri
 
 
 class FileIdentity(NamedTuple):
@@ -21,7 +19,7 @@ class FileIdentity(NamedTuple):
     path: str
     """As it was given; row ids depend on it."""
     resolved: str
-    """The absolute path without links: equal for all spellings of a path."""
+    """The absolute path without links, or the URI: equal for all spellings of a path."""
     size: int
     """In bytes."""
     modified: int
@@ -29,7 +27,7 @@ class FileIdentity(NamedTuple):
     inode: int
     """Its number in the file system; 0 if that has none."""
     digest: str
-    """A hash of its last bytes."""
+    """A hash of its last bytes, or of the tag of an object in a store."""
 
     @property
     def contents(self) -> tuple[int, str]:
@@ -45,18 +43,21 @@ class FileIdentity(NamedTuple):
 
 
 def identity_of(path: str | Path) -> FileIdentity:
-    """The identity of the file at a path.
+    """The identity of the file at a path or a URI.
 
     Raises:
         OSError: it cannot be read.
     """
+    if isinstance(path, str) and is_uri(path):
+        size, modified, digest = facts_of(path)
+        return FileIdentity(path, path, size, modified, 0, digest)
     if not stat.S_ISREG(Path(path).stat().st_mode):  # to open a pipe would wait for its writer
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
     with Path(path).open("rb") as file:
         # Of the file that is open: the path may lead to another one by now.
         found = os.fstat(file.fileno())
-        file.seek(max(found.st_size - _TAIL, 0))
-        digest = hashlib.blake2b(file.read(_TAIL), digest_size=16).hexdigest()
+        file.seek(max(found.st_size - TAIL, 0))
+        digest = hashlib.blake2b(file.read(TAIL), digest_size=16).hexdigest()
     size, modified, inode = found.st_size, found.st_mtime_ns, found.st_ino
     return FileIdentity(str(path), str(Path(path).resolve()), size, modified, inode, digest)
 
@@ -102,7 +103,8 @@ def _checked(expected: FileIdentity, *, inode: bool = False) -> FileIdentity:
     except FileNotFoundError:
         raise MetricInputError(f"{expected.path}: the file was removed while it was read") from None
     except OSError as error:
-        raise MetricInputError(f"{expected.path}: cannot be read: {error.strerror}") from None
+        said = error.strerror or str(error)
+        raise MetricInputError(f"{expected.path}: cannot be read: {said}") from None
     if now.version != expected.version or (inode and now.inode != expected.inode):
         raise MetricInputError(
             f"{expected.path}: the file has changed while it was read; evaluate it again when "

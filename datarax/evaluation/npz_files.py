@@ -10,6 +10,7 @@ from typing import IO
 import numpy as np
 
 from datarax._errors import MetricInputError
+from datarax.evaluation.locations import path_or_file
 from datarax.evaluation.tables import Column, ColumnType, Part, TableFile, Types, key_of
 
 _KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "text"}
@@ -21,7 +22,7 @@ class NpzFile(TableFile):
 
     def layout(self) -> tuple[list[tuple[str, ColumnType]], list[Part]]:
         columns, rows = [], set[int]()
-        with zipfile.ZipFile(self.path) as archive:
+        with path_or_file(self.path) as source, zipfile.ZipFile(source) as archive:
             for member in archive.infolist():
                 with archive.open(member) as file:
                     shape, _, dtype = _header(file)
@@ -34,7 +35,11 @@ class NpzFile(TableFile):
         return columns, [Part(self.file, 0, 1, key, most, counted=len(rows) == 1, start=0)]
 
     def read(self, part: Part, types: Types, rows: int) -> Generator[dict[str, Column], None, None]:
-        with zipfile.ZipFile(self.path) as archive, ExitStack() as members:
+        with (
+            path_or_file(self.path) as source,
+            zipfile.ZipFile(source) as archive,
+            ExitStack() as members,
+        ):
             opened = {name: archive.open(f"{name}.npy") for name in types}
             columns = {
                 name: _RowReader(members.enter_context(file)) for name, file in opened.items()

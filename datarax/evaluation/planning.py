@@ -25,11 +25,12 @@ from datarax.evaluation.encoding import (
     listed,
     shortened,
 )
-from datarax.evaluation.files import Source, paths_of, tables_of
+from datarax.evaluation.files import paths_of, tables_of
+from datarax.evaluation.locations import name_of
 from datarax.evaluation.name_matching import in_order_of, look_alikes, named_by
-from datarax.evaluation.outcome import PARTIAL, STATE
+from datarax.evaluation.outcome import PARTIAL, STATE, SUMMARY
 from datarax.evaluation.table_batches import TableBatch, batches
-from datarax.evaluation.tables import Outputs, Part, Rows, Table, Types, parts_of
+from datarax.evaluation.tables import Outputs, Part, Rows, Source, Table, Types, parts_of
 from datarax.evaluation.tasks import (
     TASKS,
     defaults,
@@ -79,11 +80,11 @@ class Files:
         if not self.tables:
             given = [source] if isinstance(source, str | Path) else source
             # A folder may hold what an earlier evaluation has written.
-            states = (STATE, PARTIAL)
+            states = (STATE, PARTIAL, SUMMARY)
             paths = [
                 path
                 for path in paths_of(source, text.layout)
-                if Path(path).name not in states or path in given
+                if name_of(path) not in states or path in given
             ]
             self.tables = tables_of(paths, text)
         self.identities = tuple(table.file for table in self.tables)

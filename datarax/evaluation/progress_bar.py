@@ -36,7 +36,8 @@ def progress_bar(wanted: bool) -> Iterator[Callable[[Any], None] | None]:
         def show(now: Any) -> None:
             rate = now.rows / (time.perf_counter() - start)
             done, rows = len(now.done), f"{now.rows:,} rows, {rate:,.0f} a second"
-            parts = f"{done:,} of {now.total:,} parts"
-            bar.update(task, total=now.total, completed=done, description=parts, rows=rows)
+            # The parts of a stream are not known before its end.
+            parts = f"{done:,} of {now.total:,} parts" if now.total else f"{done:,} parts"
+            bar.update(task, total=now.total or None, completed=done, description=parts, rows=rows)
 
         yield show

@@ -1,7 +1,7 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
 from collections.abc import Container, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from datarax.evaluation.tables import (
     Part,
     Ragged,
     Rows,
+    TableFile,
     Types,
     reading,
     row_name,
@@ -65,13 +66,15 @@ def batches(
             the part was planned; names it.
     """
     held: list[Outputs] = []
-    reader = open_table(part.file, part.text)
-    reader.absent = tuple(name for name, found in types.items() if found.kind == "absent")
+    absent = tuple(name for name, found in types.items() if found.kind == "absent")
     types = {name: found for name, found in types.items() if found.kind != "absent"}
     count, place = 0, 0
     excluded: dict[str, int] = {}
+    reader = part.held or open_table(part.file, part.text)
+    if isinstance(reader, TableFile):
+        reader.absent = absent
     with (
-        unchanged(part.file),
+        unchanged(part.file) if part.held is None else nullcontext(),
         reading(part.path),
         closing(reader.read(part, types, rows or READ_ROWS)) as tables,
     ):

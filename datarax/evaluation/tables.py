@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,6 +16,8 @@ from datarax.evaluation.text_format import TextFormat
 if TYPE_CHECKING:
     import pyarrow
 
+Source = str | Path | Iterable[str | Path]
+"""The paths of files."""
 Column: TypeAlias = "np.ndarray | pyarrow.Array"
 """A column as a reader gives it."""
 Rows = Any
@@ -50,6 +53,8 @@ class ColumnType(NamedTuple):
     """As the format calls it, for errors."""
     example: str | None = None
     """Of a column of text, if a reader of text has found the type: a value that is no number."""
+    is_folder: bool = False
+    """True if the names of folders give it, and no column of the file."""
 
 
 MIXED_MARKS = ColumnType("mark", 0, False, "values of several types")
@@ -58,6 +63,16 @@ ABSENT = ColumnType("absent", 0, False, "absent")
 """An optional column that the first rows do not have, and that was not asked for."""
 Types = dict[str, ColumnType]
 """The contents of columns, by name."""
+
+
+class HeldRows(ABC):
+    """Rows of a table or a stream, in memory; pickled, they hold no other rows."""
+
+    @abstractmethod
+    def read(
+        self, part: "Part", types: Types, rows: int
+    ) -> Generator[dict[str, Column], None, None]:
+        """The columns of `types` in a part, which it is of, of up to `rows` rows at a time."""
 
 
 class Part(NamedTuple):
@@ -79,6 +94,8 @@ class Part(NamedTuple):
     """The number of rows of the file before it; None if the format does not say."""
     text: TextFormat = TextFormat()
     """How the file is written, if it is one of text."""
+    held: "HeldRows | None" = None
+    """The rows themselves, of a table or a stream that is no file."""
 
     @property
     def path(self) -> str:
@@ -109,6 +126,8 @@ class Table(NamedTuple):
     parts: tuple[Part, ...]
     text: TextFormat = TextFormat()
     """How the file is written, if it is one of text."""
+    is_file: bool = True
+    """False of a table or a stream, whose parts are known only when it is read."""
 
     @property
     def path(self) -> str:

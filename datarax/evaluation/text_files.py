@@ -22,7 +22,9 @@ from datarax.evaluation.arrow_files import (
     columns_of,
 )
 from datarax.evaluation.identity import FileIdentity
+from datarax.evaluation.json_arrays import lines_of_array
 from datarax.evaluation.json_values import NOTHING, mark_of, may_have, roots, value_at
+from datarax.evaluation.locations import codec_of, read_pieces
 from datarax.evaluation.tables import MIXED_MARKS, ColumnType, Part, Types, first_line
 from datarax.evaluation.text_format import TextFormat, is_number, other_delimiter, refuse_text
 
@@ -47,6 +49,11 @@ class TextFile(PyarrowFile):
     checked. From a file object of Python, its threads would read ahead, and they would end the
     process if the interpreter ended meanwhile.
     """
+
+    def whole(self) -> Part:
+        part = super().whole()
+        # Text is compressed to about an eighth.
+        return part._replace(rows=part.rows * 8) if codec_of(self.path) else part
 
     def layout(self) -> tuple[Iterable[tuple[str, ColumnType]], list[Part]]:
         with closing(self.read_blocks()) as blocks:
@@ -166,27 +173,34 @@ class TextFile(PyarrowFile):
         Raises:
             ValueError: a row is refused, or is longer than a block.
         """
-        decode = None
+        left = b""
+        for piece, is_last in _marked_last(self.pieces()):
+            text = left + piece
+            end = self.whole_rows(text, is_last=is_last)
+            if left and not end:
+                raise ValueError(self.endless(text))
+            if text[:end].strip():
+                yield self._owned(text[:end])
+            left = text[end:]
+
+    def pieces(self) -> Iterator[bytes]:
+        """The text in pieces, as UTF-8 without its mark; they end anywhere.
+
+        Raises:
+            ValueError: the file is damaged, or has another encoding.
+        """
+        decode, is_first = None, True
         if not self.text.is_utf8:
             decode = codecs.getincrementaldecoder(self.text.encoding)()
-        with self.arrow().OSFile(self.path) as file:
-            left, is_first, is_last = b"", True, False
-            while not is_last:
-                block = file.read(_TEXT_BLOCK)
-                is_last = len(block) < _TEXT_BLOCK
-                if decode is not None:
-                    block = decode.decode(block, is_last).encode()
-                elif is_first:
-                    self.text.check_start(block)
-                if is_first:
-                    block = block.removeprefix(codecs.BOM_UTF8)
-                text, is_first = left + block, False
-                end = self.whole_rows(text, is_last=is_last)
-                if left and not end:
-                    raise ValueError(self.endless(text))
-                if text[:end].strip():
-                    yield self._owned(text[:end])
-                left = text[end:]
+        for piece in read_pieces(self.path, _TEXT_BLOCK):
+            if decode is not None:
+                piece = decode.decode(piece).encode()
+            elif is_first:
+                self.text.check_start(piece)
+            yield piece.removeprefix(codecs.BOM_UTF8) if is_first else piece
+            is_first = False
+        if decode is not None:
+            yield decode.decode(b"", True).encode()  # raises if the last sign is cut
 
     def _owned(self, text: bytes) -> "pyarrow.Buffer":
         """A copy that no object of Python holds, so that Arrow's threads may drop it."""
@@ -238,15 +252,18 @@ class CsvFile(TextFile):
     only a task of texts takes it for one. An unquoted NA is no value there.
     """
 
+    delimiter = ","
+
     def __init__(self, file: FileIdentity, text: TextFormat = TextFormat()):  # noqa: B008
-        super().__init__(file, text)
+        super().__init__(file, text._replace(delimiter=text.delimiter or self.delimiter))
+        self._delimiter = self.text.delimiter or self.delimiter
         self._names: list[str] | None = None
         """The names of the columns, once the block with them was read."""
         self._apart = False
         """True if a column of numbers has a missing value that in one of text is a string."""
         self._quotes_strings = False
         self._quoted_may_be_none = False
-        mark = re.escape(self.text.delimiter.encode())
+        mark = re.escape(self._delimiter.encode())
         self._header_in_quotes = re.compile(rb'\s*"[^"\r\n]*"(%b"[^"\r\n]*")*\s*?\r?\n' % mark)
         self._empty_field = re.compile(rb"%b[%b\r\n]|\n%b" % (mark, mark, mark))
         # A quoted value, from the start of a field to its closing quote or the end of the text.
@@ -279,7 +296,7 @@ class CsvFile(TextFile):
                 column_names=self._names,
                 skip_rows_after_names=skip_rows_after_names,
             ),
-            csv.ParseOptions(delimiter=self.text.delimiter),
+            csv.ParseOptions(delimiter=self._delimiter),
             csv.ConvertOptions(decimal_point=self.text.decimal, **convert),
         )
 
@@ -333,7 +350,7 @@ class CsvFile(TextFile):
         try:
             table = self._read(block, **self._of_numbers())
         except self.arrow().ArrowInvalid as error:
-            hint = other_delimiter(_start_of(bytes(block)), self.text.delimiter)
+            hint = other_delimiter(_start_of(bytes(block)), self._delimiter)
             raise ValueError(f"{first_line(error)}{hint}") from None
         found: Types = {}
         for name, column in _named_columns(table):
@@ -384,7 +401,7 @@ class CsvFile(TextFile):
                 b"\n" in value[0] or b"\r" in value[0],
                 rows[value.end() : value.end() + 1],
             )
-            ends = (b"", self.text.delimiter.encode(), b"\n", b"\r")
+            ends = (b"", self._delimiter.encode(), b"\n", b"\r")
             if breaks and value[1] and after not in ends:
                 raise ValueError(_open_quote(rows[_last_break(rows, value.start()) :]))
             if not value[1]:
@@ -397,6 +414,12 @@ class CsvFile(TextFile):
     def endless(self, text: bytes) -> str:
         is_open = any(not value[1] for value in self._quoted.finditer(text))
         return _open_quote(text) if is_open else super().endless(text)
+
+
+class TsvFile(CsvFile):
+    """CSV with tabs between the fields."""
+
+    delimiter = "\t"
 
 
 class JsonLinesFile(TextFile):
@@ -505,7 +528,8 @@ class JsonLinesFile(TextFile):
             try:
                 rows = list(_objects(block, object_pairs_hook=_once))
             except ValueError:
-                raise error from None
+                hint = _ARRAY_HINT * bytes(block).lstrip().startswith(b"[")
+                raise ValueError(f"{first_line(error)}{hint}") from None
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: self._type_of_values([row.get(name) for row in rows]) for name in names}
 
@@ -538,6 +562,9 @@ class JsonLinesFile(TextFile):
             value = None if value is NOTHING else value
             yield value if value is None or isinstance(value, str) else json.dumps(value)
 
+    def endless(self, text: bytes) -> str:
+        return super().endless(text) + _ARRAY_HINT * text.lstrip().startswith(b"[")
+
     def whole_rows(self, text: bytes, *, is_last: bool) -> int:
         end = len(text) if is_last else _last_break(text, len(text))
         text = text[:end]
@@ -556,6 +583,23 @@ class JsonLinesFile(TextFile):
         if len(text) > _DEEPEST:
             raise ValueError(f"lists or objects are nested more than {_DEEPEST} deep")
         return end
+
+
+class JsonFile(JsonLinesFile):
+    """JSON with an array of objects, each read as if it were a line of JSON lines."""
+
+    def pieces(self) -> Iterator[bytes]:
+        return lines_of_array(super().pieces(), _TEXT_BLOCK)
+
+
+def _marked_last(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """The pieces, each with whether it is the last."""
+    left = iter(pieces)
+    now = next(left, None)
+    while now is not None:
+        following = next(left, None)
+        yield now, following is None
+        now = following
 
 
 def _named_columns(table: "pyarrow.Table") -> Iterator[tuple[str, "pyarrow.ChunkedArray"]]:
@@ -623,6 +667,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+_ARRAY_HINT = "; the name of a file with an array of objects ends in .json"
 _OTHER_ENCODING = "give its encoding, such as --encoding latin-1 (encoding='latin-1' in Python)"
 
 

@@ -16,6 +16,8 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 """The first bytes of files in other encodings; those of UTF-32 begin as those of UTF-16."""
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
+"""The first bytes of compressed files."""
 
 
 HARNESSES = ("inspect", "lm-eval")
@@ -38,8 +40,8 @@ class LogSource(NamedTuple):
 class TextFormat(NamedTuple):
     """How files of text are written, and which values stand for a missing one in any file."""
 
-    delimiter: str = ","
-    """The sign between the fields of CSV."""
+    delimiter: str | None = None
+    """The sign between the fields of CSV; None for that of the format."""
     encoding: str = "utf-8"
     decimal: str = "."
     """The decimal point of CSV."""
@@ -55,7 +57,7 @@ class TextFormat(NamedTuple):
     @classmethod
     def checked(
         cls,
-        delimiter: str,
+        delimiter: str | None,
         encoding: str,
         decimal: str,
         missing_values: str | Sequence[str],
@@ -66,8 +68,10 @@ class TextFormat(NamedTuple):
         Raises:
             MetricInputError: one is not what is expected; names it.
         """
-        given = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
-        if len(given) != 1 or not given.isascii() or given.isalnum() or given in '"\r\n\0':
+        given = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
+        if given is None:
+            pass
+        elif len(given) != 1 or not given.isascii() or given.isalnum() or given in '"\r\n\0':
             raise MetricInputError(
                 f"delimiter is {delimiter!r}; expected one sign, such as ',', ';', '|' or 'tab'"
             )
@@ -102,6 +106,9 @@ class TextFormat(NamedTuple):
         Raises:
             ValueError: they are of another encoding.
         """
+        packed = next((end for mark, end in _COMPRESSED.items() if start.startswith(mark)), None)
+        if packed is not None:
+            raise ValueError(f"it is compressed: let its name end in {packed}")
         found = next((name for mark, name in _MARKS if start.startswith(mark)), None)
         if found is None and b"\0" in start[:4]:
             found = "utf-16-be" if start[:1] == b"\0" else "utf-16-le"
