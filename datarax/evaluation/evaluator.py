@@ -148,9 +148,12 @@ def fold(
         >>> from datarax.metrics import Mean
         >>> path = f"{tempfile.mkdtemp()}/losses.npz"
         >>> np.savez(path, loss=np.array([1.0, 2.0, 4.5]))
-        >>> result = fold(path, Mean(), {"values": "loss"})
+        >>> steps = []
+        >>> result = fold([path], Mean(), {"values": "loss"}, progress=steps.append)
         >>> print(result.metric.compute(), result.rows, result.done, result.total)
         2.5 3 (0,) 1
+        >>> print(fold([path], Mean(), {"values": "loss"}, start=steps[0]).rows)
+        3
     """
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
