@@ -37,6 +37,7 @@ examples:
   datarax evaluate out.jsonl --task text --preds answer --target reference --metrics bleu,chrf
   datarax evaluate judged.csv --task score --preds judge_score --slice-by topic
   datarax evaluate results.json --task detection --format coco --target ground_truth.json
+  datarax evaluate run.txt --task ranking --qrels qrels.txt --metrics ndcg:k=10,map,bpref
 """,
     "compare": """\
 examples:
@@ -240,7 +241,7 @@ def _check_columns(args: argparse.Namespace) -> None:
             )
         args.task = "score"
         return
-    needed = ("task",) if args.format else ("task", "preds")
+    needed = ("task",) if args.format or args.qrels else ("task", "preds")
     missing = [f"--{name}" for name in needed if not getattr(args, name)]
     if missing:
         args.parser.error(f"the following arguments are required: {', '.join(missing)}")
@@ -284,6 +285,19 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
     )
     add("--weights", metavar="COLUMN", help="column of the weights of the rows")
     add("--query", metavar="COLUMN", help="column of the ids of queries, of the task ranking")
+    add(
+        "--qrels",
+        type=a_path,
+        metavar="FILE",
+        help="the judgements in the format of TREC, of the task ranking; the other file is then a "
+        "run of TREC, and --preds, --target and --query are not needed",
+    )
+    add(
+        "--all-queries",
+        action="store_true",
+        help="with --qrels, judged queries that are not in the run count with nothing retrieved, "
+        "as with -c of trec_eval (default: they are left out)",
+    )
     add(
         "--scores",
         choices=("logits", "probabilities", "labels"),

@@ -82,6 +82,7 @@ from datarax.evaluation.table_batches import Outputs, TableBatch
 from datarax.evaluation.tables import reading
 from datarax.evaluation.tasks import imported, left_out_of_texts
 from datarax.evaluation.text_format import HARNESSES, TextFormat
+from datarax.evaluation.trec_files import TYPES
 from datarax.wrappers.clusters import CLUSTER
 
 SECONDS_BETWEEN_SAVES = 2.0  # at least
@@ -113,7 +114,7 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
     files = Files(args.sources, partial(_columns, args), text)
     if args.query is not None:
         files.check_queries("query")
-    request = _with_coco(_request(args, files.available), [files])
+    request = _with_trec(_with_coco(_request(args, files.available), [files]), [files])
     return _of_files(args, files, request, _summary)
 
 
@@ -345,7 +346,7 @@ def _configuration(
             name = f"{output}_{model}" if output in PREDICTED else output
             first[name], names[name] = x, files.names[output]
     request = request or _request(args, models["a"].available, compared=True)
-    request = _with_coco(request, [*models.values()])
+    request = _with_trec(_with_coco(request, [*models.values()]), [*models.values()])
     types = models["a"].types
     # Of a column that only one model has as text, the example is of that one.
     types = types | {name: x for name, x in models["b"].types.items() if x.example is not None}
@@ -462,6 +463,15 @@ def _text_format(args: argparse.Namespace) -> TextFormat:
     missing = () if args.missing_values is None else args.missing_values.split(",")
     harness = args.format if args.format in HARNESSES else None
     text = TextFormat.checked(args.delimiter, args.encoding, args.decimal, missing, harness)
+    if args.qrels is not None:
+        models = [getattr(args, model) for model in MODELS if hasattr(args, model)]
+        with reading(args.qrels):
+            text = text._replace(layout="trec", beside=identity_of(args.qrels))
+        among = []
+        for path in models:
+            with reading(path):
+                among.append(identity_of(path))
+        return text._replace(among=tuple(among), all_queries=args.all_queries)
     if args.format != "coco":
         return text
     (truth,) = args.target
@@ -478,7 +488,9 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     given: dict[str, Names] = {}
     if args.format == "coco":
         given |= {name: name for name in (*coco_files.PREDICTED, *coco_files.TRUE)}
-    for name in ("preds", "target") if args.format is None else ():
+    if args.qrels is not None:
+        given |= {name: name for name in TYPES}
+    for name in ("preds", "target") if args.format is None and args.qrels is None else ():
         if not getattr(args, name):
             continue
         columns = _wanted(getattr(args, name), available)
@@ -502,7 +514,7 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     return Encoded(
         given | slices,
         optional=optional,
-        together=None if args.query is None else "query",
+        together="query" if "query" in given else None,
         texts=("preds", "target") if args.task == "text" else (),
         marks=(*slices, "query", "key", ID, CLUSTER),
     )
@@ -544,6 +556,22 @@ def _with_coco(request: Configuration, models: Sequence[Files]) -> Configuration
         detections=max(table.detections for table in tables),
         ground_truth=f"{truth.path} ({truth.size} bytes, {truth.digest})",
         remarks=tuple(remarks),
+    )
+
+
+def _with_trec(request: Configuration, models: Sequence[Files]) -> Configuration:
+    """The request, with what the files of TREC say; as it is for tables."""
+    tables = [table for files in models if (table := files.trec) is not None]
+    if not tables:
+        return request
+    text = models[0].text
+    remarks = dict.fromkeys(remark for table in tables for remark in table.remarks)
+    truth = text.beside if text.all_queries else None
+    return replace(
+        request,
+        empty_is_zero=True,
+        ground_truth=truth and f"{truth.path} ({truth.size} bytes, {truth.digest})",
+        remarks=(*request.remarks, *remarks),
     )
 
 
@@ -594,8 +622,18 @@ def _check(args: argparse.Namespace) -> None:
     has_engine, devices = args.engine is not None, getattr(args, "devices", False)
     has_ids = getattr(args, ID, None) is not None
     of_classes = args.task in ("binary", "multiclass", "multilabel")
-    coco = args.format == "coco"
+    coco, trec = args.format == "coco", args.qrels is not None
     wrong = {
+        "qrels: is for --task ranking": trec and args.task != "ranking",
+        "qrels: not with --format": trec and args.format is not None,
+        "all-queries: needs --qrels": args.all_queries and not trec,
+        **{
+            f"{name.replace('_', '-')}: is not for --qrels, whose files have no other columns": (
+                trec and bool(getattr(args, name, None))
+            )
+            for name in ("preds", "target", "query", "weights", ID, "key", "slice_by", "cluster_by")
+        },
+        "missing-values: is not for --qrels": trec and args.missing_values is not None,
         "id: names rows, which --no-rows leaves out": has_ids and args.no_rows,
         "id: is for the rows of the report: needs --output": has_ids and args.output is None,
         "resume: needs --output, the folder to continue in": args.resume and args.output is None,
@@ -615,7 +653,9 @@ def _check(args: argparse.Namespace) -> None:
         f"box-format: is not for --task {args.task}": (
             args.box_format is not None and args.task != "detection"
         ),
-        f"target: is required for --task {args.task}": not args.target and args.task != "score",
+        f"target: is required for --task {args.task}": (
+            not args.target and args.task != "score" and not trec
+        ),
         "target: is not for --task score, which has no ground truth": (
             args.target and args.task == "score"
         ),

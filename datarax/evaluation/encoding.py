@@ -105,6 +105,8 @@ class Configuration:
     """How many detections there are, if that is known."""
     ground_truth: str | None = None
     """The file that holds all images of the evaluation, and its version; None of tables."""
+    empty_is_zero: bool = False
+    """True if queries without relevant documents have 0 in the mean, as in trec_eval."""
     remarks: tuple[str, ...] = ()
     """What was noticed in the files before they were evaluated."""
     compared: bool = False

@@ -21,6 +21,7 @@ from datarax.evaluation.npz_files import NpzFile
 from datarax.evaluation.tables import ColumnType, Source, Table, TableFile, reading
 from datarax.evaluation.text_files import CsvFile, JsonFile, JsonLinesFile, TextFile, TsvFile
 from datarax.evaluation.text_format import TextFormat
+from datarax.evaluation.trec_files import TrecFile
 
 FORMATS: dict[str, type[TableFile]] = {
     ".parquet": ParquetFile,
@@ -37,7 +38,7 @@ FORMATS: dict[str, type[TableFile]] = {
     ".npz": NpzFile,
 }
 """The reader of each format, by the end of the file name."""
-LAYOUTS: dict[str, type[TableFile]] = {"coco": CocoFile}
+LAYOUTS: dict[str, type[TableFile]] = {"coco": CocoFile, "trec": TrecFile}
 """The reader of each layout of files that are no tables, whatever their names end in."""
 _KNOWN = f"{', '.join(FORMATS)} (of text also with {', '.join(CODECS)})"
 _PACKED = (*CODECS, ".xz", ".lz4", ".zip", ".br")

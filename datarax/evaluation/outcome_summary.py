@@ -66,7 +66,7 @@ def summary_of(outcome: Outcome, version: str) -> Json:
     of_slices = [read(metric[f"slice_{place}"]) for place in range(len(config.slicings))]
     slices = [_slices(config, i, metric, each, formulas) for i, each in enumerate(of_slices)]
     with_p_values(slices, rows, outcome.rows, config)
-    done = len(outcome.done)
+    by_class, done = _by_class(config, values), len(outcome.done)
     absent = (
         {"reason": f"no value in column {x!r}", "where": x, "rows": rows, "effect": "left out"}
         for x, rows in outcome.excluded.items()
@@ -82,14 +82,27 @@ def summary_of(outcome: Outcome, version: str) -> Json:
             },
             "columns": outcome.columns,
             "metrics": rows,
-            "by_class": _by_class(config, values),
+            "by_class": by_class,
             "slices": slices,
             "largest_losses": largest_losses.as_json(config, outcome.worst),
             "excluded": [*absent, *_unusable(whole, config, _of_labels(outcome))],
             "confidence": config.confidence,
-            "notes": [*score_notes(whole), *undefined_notes(config, whole, of_slices)],
+            "notes": [
+                *score_notes(whole),
+                *undefined_notes(config, whole, of_slices),
+                *_not_listed(config, rows, by_class),
+            ],
         }
     )
+
+
+def _not_listed(config: Configuration, rows: Sequence[Json], by_class: Json | None) -> list[str]:
+    """Says which metrics have no number in the tables, because their values are arrays."""
+    columns = () if by_class is None else by_class["columns"]
+    shown = {each["name"].split("/")[0] for each in (*rows, *columns)}
+    names = [spec.name for spec in config.specs if spec.name.split("/")[0] not in shown]
+    said = "its value is an array, which is not listed; datarax.evaluate in Python gives it"
+    return [f"{name}: {said}" for name in names]
 
 
 def score_notes(reading: Reading) -> list[str]:

@@ -15,7 +15,7 @@ from datarax.evaluation.table_batches import TableBatch, batches, taken
 from datarax.evaluation.tables import Outputs, Part, Rows, Types
 
 MODELS = ("a", "b")
-PREDICTED = ("preds", "boxes", "scores", "labels")
+PREDICTED = ("preds", "boxes", "scores", "labels", "retrieved")
 """The outputs that each model has for itself; the others must be equal in both."""
 
 

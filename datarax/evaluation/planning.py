@@ -25,7 +25,7 @@ from datarax.evaluation.encoding import (
     listed,
     shortened,
 )
-from datarax.evaluation.files import paths_of, tables_of
+from datarax.evaluation.files import open_table, paths_of, tables_of
 from datarax.evaluation.locations import name_of
 from datarax.evaluation.name_matching import in_order_of, look_alikes, named_by
 from datarax.evaluation.outcome import PARTIAL, STATE, SUMMARY
@@ -38,8 +38,10 @@ from datarax.evaluation.tasks import (
     of_columns,
     of_scores,
     parsed,
+    with_empty_zero,
 )
 from datarax.evaluation.text_format import TextFormat, how_to_write, no_number, refuse_text
+from datarax.evaluation.trec_files import TrecFile, TrecTable
 from datarax.wrappers.clusters import CLUSTER
 
 MOST_CLASSES = 10_000
@@ -76,6 +78,7 @@ class Files:
         text: TextFormat = TextFormat(),  # noqa: B008
         tables: Sequence[Table] = (),
     ):
+        self.text = text
         self.tables: list[Table] = list(tables)
         if not self.tables:
             given = [source] if isinstance(source, str | Path) else source
@@ -114,6 +117,22 @@ class Files:
                 f"evaluated on all images of the ground truth. Join their lists in one file"
             )
         return table_of(first.file, first.text.beside)
+
+    @property
+    def trec(self) -> TrecTable | None:
+        """The run and the judgements, if that is what the files are.
+
+        Raises:
+            MetricInputError: there are several runs.
+        """
+        if not isinstance(reader := open_table(self.identities[0], self.text), TrecFile):
+            return None
+        if len(self.tables) > 1:
+            raise MetricInputError(
+                f"--qrels takes one run, got {len(self.tables)}; datarax compare A B --qrels takes "
+                f"two"
+            )
+        return reader.whole()
 
     def first_rows(self) -> Outputs:
         """Some rows of each output, as they are in the files.
@@ -256,6 +275,8 @@ def planned(
         specs = parsed(metrics, task, size) if given else defaults(task, size=size, scores=scores)
     if task == "detection":
         specs = [for_detections(x, request.box_format, request.detections) for x in specs]
+    if request.empty_is_zero:
+        specs = [with_empty_zero(x) for x in specs]
     return replace(
         request,
         specs=tuple(specs),

@@ -19,6 +19,7 @@ from datarax.metric.arguments import update_signature
 from datarax.metric.base import Metric
 from datarax.metric.other_names import calls_elsewhere, snake_case
 from datarax.metric.values import flat_items
+from datarax.metrics.ranking.query_metric import QueryMetric
 
 _WITH_OPTIONS = re.compile(r"([^()]*)\((.+)\)")
 _WORD = re.compile(r"\w[\w-]*")
@@ -324,6 +325,15 @@ def for_detections(spec: Spec, box_format: str | None, detections: int | None) -
         options["box_format"] = box_format
     if detections is not None and {"box_format", "capacity"} <= fields.keys():
         options.setdefault("capacity", 1 << max(detections - 1, 0).bit_length())
+    return spec._replace(options=tuple(sorted(options.items())))
+
+
+def with_empty_zero(spec: Spec) -> Spec:
+    """The spec in which a query without relevant documents has 0, unless an option says more."""
+    cls, options = class_of(spec.metric), dict(spec.options)
+    # Of a metric such as `FallOut`, `empty` is about other queries.
+    if issubclass(cls, QueryMetric) and cls.undefined is QueryMetric.undefined:
+        options.setdefault("empty", "zero")
     return spec._replace(options=tuple(sorted(options.items())))
 
 

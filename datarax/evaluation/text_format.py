@@ -53,6 +53,10 @@ class TextFormat(NamedTuple):
     """The other file that a file of this layout is read with, such as the ground truth."""
     logs: LogSource | None = None
     """The logs, if the files are those of an evaluation harness."""
+    among: tuple[FileIdentity, ...] = ()
+    """The runs of TREC that are compared, if any: their tables have the same rows."""
+    all_queries: bool = False
+    """True if judged queries count that a run of TREC does not have."""
 
     @classmethod
     def checked(

@@ -25,6 +25,7 @@ from datarax.evaluation.tasks import (
     of_task,
     parsed,
 )
+from datarax.evaluation.text_format import HARNESSES
 from datarax.metric.other_names import snake_case
 from datarax.metric.values import flat_items
 from datarax.numerics.boxes import BOX_FORMATS
@@ -44,7 +45,8 @@ SIZES = {
 
 def test_the_command_and_the_tasks_agree():
     assert tuple(TASKS) == evaluation_arguments.TASKS
-    assert tuple(LAYOUTS) == evaluation_arguments.FORMATS
+    # Judgements of TREC are named by --qrels.
+    assert {*HARNESSES, *LAYOUTS} == {*evaluation_arguments.FORMATS, "trec"}
     assert tuple(BOX_FORMATS) == evaluation_arguments.BOX_FORMATS
 
 
