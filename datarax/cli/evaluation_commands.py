@@ -42,6 +42,7 @@ from datarax.evaluation.comparison_summary import comparison_of
 from datarax.evaluation.encoding import Configuration, Slicing, Value
 from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import FileFold
+from datarax.evaluation.files import paths_of, tables_of
 from datarax.evaluation.identity import identity_of
 from datarax.evaluation.largest_losses import ID, loss_name, with_batch
 from datarax.evaluation.locations import name_of
@@ -119,7 +120,7 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
 
 
 def _log_evaluation(args: argparse.Namespace, text: TextFormat) -> _Evaluation:
-    (tables,) = log_tables([args.sources], text)
+    tables = tables_of(args.sources, text)
     logs = logs_of(tables)
     scores = chosen_scores([logs], _wanted(args.preds, [each.name for each in logs.scores]))
     files = Files((), lambda names: log_columns(scores, _beside(args, names)), tables=tables)
@@ -289,7 +290,8 @@ def _of_pairs(
 
 
 def _log_comparison(args: argparse.Namespace, text: TextFormat) -> _Evaluation:
-    tables = log_tables([args.a, args.b], text, questions=True)
+    paths = [paths_of(source, harness=args.format) for source in (args.a, args.b)]
+    tables = log_tables(paths, text, questions=True)
     logs = list(map(logs_of, tables))
     scores = chosen_scores(logs, _wanted(args.preds, [each.name for each in logs[0].scores]))
     a, b = (

@@ -16,7 +16,7 @@ from datarax.evaluation.coco_files import CocoFile
 from datarax.evaluation.folder_columns import FileInFolders, folder_values, with_folder_types
 from datarax.evaluation.identity import FileIdentity, identity_of
 from datarax.evaluation.locations import CODECS, found_at, is_uri, local_path, name_of
-from datarax.evaluation.log_tables import LogFile, log_tables
+from datarax.evaluation.log_tables import LOGS, LogFile, log_tables
 from datarax.evaluation.npz_files import NpzFile
 from datarax.evaluation.tables import ColumnType, Source, Table, TableFile, reading
 from datarax.evaluation.text_files import CsvFile, JsonFile, JsonLinesFile, TextFile, TsvFile
@@ -60,7 +60,7 @@ def tables_of(source: Source, text: TextFormat = _UTF8) -> list[Table]:
         MetricInputError: there is no file, or one has an unknown format or is damaged; names it.
     """
     if text.logs is not None:
-        return log_tables([source], text)[0]
+        return log_tables([paths_of(source, harness=text.logs.harness)], text)[0]
     tables = []
     for path in paths_of(source, text.layout):
         with reading(path):
@@ -115,11 +115,12 @@ def _found_below(file: FileIdentity, text: TextFormat, name: str, whole: bool) -
         return open_table(file, text).type_of(name, whole=whole)
 
 
-def paths_of(source: Source, layout: str = "") -> list[str]:
+def paths_of(source: Source, layout: str = "", harness: str = "") -> list[str]:
     """The paths of a source: those of a list in its order, of a glob or a folder by name.
 
     Numbers in names are compared as numbers. A file that is found twice is read once. With a
-    layout, the names of files may end in anything.
+    layout or a harness, the names of files may end in anything; of a folder, the logs of the
+    harness are read.
 
     Raises:
         MetricInputError: there is no file, or one has an unknown format; names it.
@@ -127,7 +128,7 @@ def paths_of(source: Source, layout: str = "") -> list[str]:
     sources = [source] if isinstance(source, str | Path) else list(source)
     if not sources:
         raise MetricInputError("evaluate: source is an empty list; expected the path of a file")
-    found = [_found(each, layout) for each in sources]
+    found = [_found(each, layout, harness) for each in sources]
     files = [[(_which(path), path) for path in each] for each in found]
     paths = {file: path for each in files for file, path in reversed(each)}
     # The first of several paths of one file gives the place.
@@ -159,7 +160,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def _found(source: str | Path, layout: str) -> list[str]:
+def _found(source: str | Path, layout: str, harness: str) -> list[str]:
     if not isinstance(source, str | Path):
         raise MetricInputError(
             f"evaluate: source holds {type(source).__name__}; expected the path of a file, a "
@@ -168,10 +169,10 @@ def _found(source: str | Path, layout: str) -> list[str]:
     if not str(source):
         raise MetricInputError("evaluate: source is ''; expected the path of a file or a folder")
     with reading(str(source)):  # also of a name that is too long
-        return _expanded(source, layout)
+        return _expanded(source, layout, harness)
 
 
-def _expanded(source: str | Path, layout: str) -> list[str]:
+def _expanded(source: str | Path, layout: str, harness: str) -> list[str]:
     source = local_path(source)
     if isinstance(source, str) and is_uri(source):
         found, is_folder = found_at(source)
@@ -188,7 +189,12 @@ def _expanded(source: str | Path, layout: str) -> list[str]:
         else:
             found = [each.as_posix() for each in _globbed(path) if not each.is_dir()]
             found.sort(key=natural)
-    if is_folder:
+    if is_folder and harness:
+        is_log, _, shown = LOGS[harness]
+        found = [each for each in found if is_log(name_of(each))]
+        if not found:
+            raise MetricInputError(f"{source}: the folder has no log of {harness}: {shown}")
+    elif is_folder:
         found = _readable(found, str(source))
         if not found:
             raise MetricInputError(f"{source}: the folder has no file of {_KNOWN}")
@@ -198,8 +204,11 @@ def _expanded(source: str | Path, layout: str) -> list[str]:
             hint = "; give a URI as a str, since a Path has one slash of its two"
         raise MetricInputError(f"{source}: there is no such file{hint}")
     for each in found:
-        if not layout and format_of(each) is None:
-            raise MetricInputError(f"{each}: its format is not known; expected one of {_KNOWN}")
+        if not layout and not harness and format_of(each) is None:
+            hint = "; logs of Inspect need --format inspect" if each.endswith(".eval") else ""
+            raise MetricInputError(
+                f"{each}: its format is not known; expected one of {_KNOWN}{hint}"
+            )
     return found
 
 

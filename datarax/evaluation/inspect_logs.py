@@ -10,16 +10,16 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from datarax._errors import MetricInputError
 from datarax._optional import optional
-from datarax.evaluation.logs import Log, Sample, checked, digest, number_of, scalars
+from datarax.evaluation.locations import name_of, opened, read_pieces
+from datarax.evaluation.logs import Log, Sample, checked, digest, number_of, scalars, without_codec
 
 Json = dict[str, Any]
 _ZSTANDARD = 93
-_VERSIONS = (1, 2)
+_VERSIONS = (1, 2, 3)
 _TRUNCATED = 100
 """Summaries cut texts, at a length that depends on the version."""
 _SUMMARY, _SAMPLE = re.compile(r"_journal/summaries/(\d+)\.json"), "samples/"
@@ -32,23 +32,19 @@ def read_inspect(path: str) -> Log:
     samples, if the summaries are not those of all samples.
 
     Raises:
-        MetricInputError: it is no log of Inspect, of a later version, damaged, or has no samples.
+        MetricInputError: it is no log of Inspect, damaged, or was written without samples.
     """
-    with Path(path).open("rb") as file:
-        is_archive = file.read(2) == b"PK" or path.endswith(".eval")
-    header, samples = _of_archive(path) if is_archive else _of_json(path)
-    version, spec = header.get("version", 1), header.get("eval")
+    with opened(path) as file:
+        is_archive = file.read(2) == b"PK" or name_of(path).endswith(".eval")
+        header, samples = _of_archive(path, file) if is_archive else _of_json(path)
+    spec = header.get("eval")
     if not isinstance(spec, dict) or not isinstance(spec.get("task"), str):
         raise MetricInputError(f"{path}: it has no eval.task; expected a log of Inspect")
-    if version not in _VERSIONS:
-        raise MetricInputError(
-            f"{path}: its format has the version {version!r}; expected {_VERSIONS[0]} or "
-            f"{_VERSIONS[1]}"
-        )
     scorer = _only_scorer(header)
-    latest: dict[tuple[str, int], Sample] = {}
+    latest, number = dict[tuple[str, int], Sample](), 0
     for place, sample in samples:
         found = _sample(sample, path, place, scorer)
+        number += 1
         # A sample that ran again follows what it replaces.
         latest[str(found.id), found.epoch] = found
     settings = ("task_version", "task_args", "solver", "solver_args", "model_generate_config")
@@ -60,19 +56,19 @@ def read_inspect(path: str) -> Log:
         {name: json.dumps(spec.get(name) or None, sort_keys=True) for name in settings},
         str(spec.get("task_id") or ""),
         str(spec.get("created") or ""),
-        tuple(_notes(path, header, spec, len(latest))),
+        tuple(_notes(path, header, spec, len(latest), number)),
     )
 
 
-def is_inspect(path: Path) -> bool:
+def is_inspect(name: str) -> bool:
     """True for the name of a log in a folder, where other `.json` files may be, too."""
-    dated = re.match(r"\d{4}-\d\d-\d\dT", path.name) is not None
-    return path.suffix == ".eval" or (path.suffix == ".json" and dated)
+    dated = re.match(r"\d{4}-\d\d-\d\dT", name) is not None
+    return name.endswith(".eval") or (dated and without_codec(name).endswith(".json"))
 
 
 def _of_json(path: str) -> tuple[Json, Iterator[tuple[str, Json]]]:
     try:
-        log = json.loads(Path(path).read_bytes())
+        log = json.loads(b"".join(read_pieces(path, 2**20)))
     except ValueError as error:
         raise MetricInputError(f"{path}: it is no JSON, or was cut off: {error}") from None
     log = checked(log, dict, "a log of Inspect, an object of JSON", path, "the file")
@@ -84,9 +80,9 @@ def _of_json(path: str) -> tuple[Json, Iterator[tuple[str, Json]]]:
     return log, _placed(checked(samples or [], list, "a list", path, "samples"), "samples", path)
 
 
-def _of_archive(path: str) -> tuple[Json, Iterator[tuple[str, Json]]]:
+def _of_archive(path: str, file: Any) -> tuple[Json, Iterator[tuple[str, Json]]]:
     try:
-        archive = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(file)
     except zipfile.BadZipFile:
         raise MetricInputError(
             f"{path}: it is no whole archive: the list of its members, at the end, is missing or "
@@ -98,7 +94,7 @@ def _of_archive(path: str) -> tuple[Json, Iterator[tuple[str, Json]]]:
 
         def read(name: str) -> Any:
             try:
-                return json.loads(_contents(path, members[name]))
+                return json.loads(_contents(path, archive, file, members[name]))
             except ValueError as error:
                 raise MetricInputError(f"{path}: {name}: it is no JSON: {error}") from None
 
@@ -137,7 +133,7 @@ def _placed(samples: list[Any], name: str, path: str) -> Iterator[tuple[str, Jso
         yield place, checked(sample, dict, "an object of JSON", path, place)
 
 
-def _contents(path: str, member: zipfile.ZipInfo) -> bytes:
+def _contents(path: str, archive: zipfile.ZipFile, file: Any, member: zipfile.ZipInfo) -> bytes:
     """The contents of a member of an archive.
 
     Raises:
@@ -145,17 +141,15 @@ def _contents(path: str, member: zipfile.ZipInfo) -> bytes:
     """
     try:
         if member.compress_type != _ZSTANDARD:
-            with zipfile.ZipFile(path) as archive:
-                return archive.read(member)
-        with Path(path).open("rb") as file:
-            file.seek(member.header_offset)
-            local = file.read(30)
-            if local[:4] != b"PK\x03\x04":
-                raise ValueError("its header is not where the archive says")
-            # The lengths of its name and of what follows that.
-            lengths = [int.from_bytes(local[i : i + 2], "little") for i in (26, 28)]
-            file.seek(sum(lengths), 1)
-            packed = file.read(member.compress_size)
+            return archive.read(member)
+        file.seek(member.header_offset)
+        local = file.read(30)
+        if local[:4] != b"PK\x03\x04":
+            raise ValueError("its header is not where the archive says")
+        # The lengths of its name and of what follows that.
+        lengths = [int.from_bytes(local[i : i + 2], "little") for i in (26, 28)]
+        file.seek(member.header_offset + len(local) + sum(lengths))
+        packed = file.read(member.compress_size)
         pyarrow = optional("pyarrow", "parquet", f"reading {path}")
         with pyarrow.input_stream(pyarrow.py_buffer(packed), compression="zstd") as stream:
             found = stream.read()
@@ -234,8 +228,14 @@ def _only_scorer(header: Json) -> str:
     return found if isinstance(found, str) else "score"
 
 
-def _notes(path: str, header: Json, spec: Json, found: int) -> Iterator[str]:
+def _notes(path: str, header: Json, spec: Json, found: int, written: int) -> Iterator[str]:
     """What the log says of itself."""
+    version = header.get("version", 1)
+    if version not in _VERSIONS:
+        known = f"{_VERSIONS[0]} to {_VERSIONS[-1]}"
+        yield f"{path}: the format of the log has the version {version!r}; known are {known}"
+    if written > found:
+        yield f"{path}: {written - found:,} samples are there twice; of each the latest counts"
     status, samples = header.get("status", "started"), _expected(header, spec)
     of = f"{found:,} of {samples:,} samples" if samples else f"{found:,} samples"
     if status != "success":

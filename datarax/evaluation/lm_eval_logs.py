@@ -9,7 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.logs import Log, Sample, checked, digest, number_of, scalars
+from datarax.evaluation.locations import (
+    Location,
+    folders_of,
+    is_uri,
+    name_of,
+    read_pieces,
+    uncompressed,
+)
+from datarax.evaluation.logs import (
+    Log,
+    Sample,
+    checked,
+    digest,
+    number_of,
+    scalars,
+    without_codec,
+)
 
 _NAME = re.compile(r"(?:samples_)?(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+))?\.jsonl")
 _OTHERS = frozenset(
@@ -31,8 +47,9 @@ def read_lm_eval(path: str) -> Log:
     Raises:
         MetricInputError: a row is no row of lm-eval, or is cut off; names it.
     """
-    found = _NAME.fullmatch(Path(path).name)
-    task, date = (found["task"], found["date"]) if found else (Path(path).stem, None)
+    name = without_codec(name_of(path))
+    found = _NAME.fullmatch(name)
+    task, date = (found["task"], found["date"]) if found else (Path(name).stem, None)
     rows, prompts = dict[tuple[str, int], dict[str, Any]](), dict[str, tuple[str, str]]()
     seen: Counter[tuple[str, str]] = Counter()
     no_numbers = dict[str, str]()
@@ -82,24 +99,33 @@ def read_lm_eval(path: str) -> Log:
     return Log(path, task, _model(path, date), samples, created=date or "", notes=tuple(notes))
 
 
-def is_lm_eval(path: Path) -> bool:
+def is_lm_eval(name: str) -> bool:
     """True for the name of a log in a folder."""
-    return path.name.startswith("samples_") and path.suffix == ".jsonl"
+    return name.startswith("samples_") and without_codec(name).endswith(".jsonl")
 
 
 def _rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a file, each with its place."""
-    with Path(path).open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            place = f"row {number:,}"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                cut = "" if line.endswith(b"\n") else ", or the file was cut off there"
-                raise MetricInputError(f"{path}: {place}: it is no JSON{cut}: {error}") from None
-            yield place, checked(row, dict, "an object of JSON", path, place)
+    for number, (line, is_whole) in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        place = f"row {number:,}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            cut = "" if is_whole else ", or the file was cut off there"
+            raise MetricInputError(f"{path}: {place}: it is no JSON{cut}: {error}") from None
+        yield place, checked(row, dict, "an object of JSON", path, place)
+
+
+def _lines(path: str) -> Iterator[tuple[bytes, bool]]:
+    """The lines of a file, each with whether it has an end."""
+    rest = b""
+    for piece in read_pieces(path, 2**20):
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from ((line, True) for line in lines)
+    if rest:
+        yield rest, False
 
 
 def _metrics(row: dict[str, Any], path: str, place: str) -> list[str]:
@@ -123,11 +149,20 @@ def _refuse_mixed(path: str, rows: Any, no_numbers: dict[str, str]) -> None:
 
 def _model(path: str, date: str | None) -> str:
     """The model as the file of the results says, which has the same date; else the folder."""
-    folder = Path(path).resolve().parent
-    for beside in sorted(folder.glob(f"*_{date}.json")) if date else []:
-        with suppress(OSError, ValueError):
-            found = json.loads(beside.read_bytes())
+    for beside in _results(path, date) if date else ():
+        with suppress(OSError, ValueError), uncompressed(beside) as file:
+            found = json.loads(file.read())
             name = found.get("model_name") if isinstance(found, dict) else None
             if isinstance(name, str) and name:
                 return name
-    return folder.name
+    folders = folders_of(path if is_uri(path) else str(Path(path).resolve()))
+    return folders[-1] if folders else ""
+
+
+def _results(path: str, date: str) -> list[str]:
+    """The files that may hold the results of a run, beside its samples."""
+    if is_uri(path):
+        place = Location.of(path)
+        return [place.uri(f"{place.path.rpartition('/')[0]}/results_{date}.json")]
+    # With --output_path NAME.json, lm-eval writes NAME_DATE.json.
+    return sorted(map(str, Path(path).resolve().parent.glob(f"*_{date}.json")))

@@ -11,8 +11,9 @@ from datarax._errors import MetricInputError
 from datarax.evaluation.assembly import assembled
 from datarax.evaluation.columns import INDEX, Encoded, Names, alternatives
 from datarax.evaluation.encoding import CLUSTERS, Configuration, Json
+from datarax.evaluation.files import tables_of
 from datarax.evaluation.identity import unchanged
-from datarax.evaluation.log_tables import GROUP, QUESTION, Logs, joined, log_tables
+from datarax.evaluation.log_tables import GROUP, QUESTION, Logs, joined
 from datarax.evaluation.paired_parts import MODELS, Pair
 from datarax.evaluation.table_batches import TableBatch, power_of_two
 from datarax.evaluation.tables import Table
@@ -99,7 +100,7 @@ def means_of_logs(source: Any, text: TextFormat) -> tuple[Metric, Encoded, list[
 
     Returns also the columns that feed them, and what a reader of the numbers should know.
     """
-    (tables,) = log_tables([source], text)
+    tables = tables_of(source, text)
     logs = logs_of(tables)
     scores = chosen_scores([logs], ())
     columns = log_columns(scores, {})

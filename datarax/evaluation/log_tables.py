@@ -1,12 +1,10 @@
 """Logs of evaluation harnesses as tables: a row a sample, and a column a score."""
 
-import glob
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from datarax._errors import MetricInputError
 from datarax._optional import optional
@@ -29,10 +27,11 @@ from datarax.evaluation.text_format import LogSource, TextFormat
 QUESTION, GROUP = "sample.question", "log.scores"
 """The columns with the number of the question among those of its task, and with the task whose
 scores a row has."""
-_HARNESSES = {
+LOGS = {
     "inspect": (is_inspect, read_inspect, "*.eval, or *.json with a date before its name"),
     "lm-eval": (is_lm_eval, read_lm_eval, "samples_*.jsonl"),
 }
+"""By harness: whether a name in a folder is that of a log, its reader, and the names in words."""
 _Group = tuple[str, str]
 """A task and the model that ran it."""
 
@@ -85,12 +84,12 @@ class LogRow(NamedTuple):
 
 
 def log_tables(
-    sources: Sequence[Any], text: TextFormat, questions: bool = False
+    sources: Sequence[Sequence[str]], text: TextFormat, questions: bool = False
 ) -> list[list[Table]]:
     """The logs of some sources as tables, whose columns have the same names in all of them.
 
     Args:
-        sources: each a path, a folder, a glob, or a list of these.
+        sources: the paths of the logs of each.
         text: has the name of the harness, as `logs`.
         questions: whether a row is a question, with the mean of its samples, instead of a sample.
 
@@ -101,8 +100,7 @@ def log_tables(
     assert text.logs is not None
     name = text.logs.harness
     files = []
-    for source in sources:
-        paths = _log_paths(source, name)
+    for paths in sources:
         found = []
         for path in paths:
             with reading(path):
@@ -119,29 +117,6 @@ def log_tables(
     return tables
 
 
-def _log_paths(source: Any, harness: str) -> list[str]:
-    """The paths of the logs of a source, each file once."""
-    wanted, _, shown = _HARNESSES[harness]
-    paths: dict[Path, str] = {}
-    for each in [source] if isinstance(source, str | Path) else list(source):
-        path = Path(each)
-        with reading(str(each)):
-            if path.is_dir():
-                found = sorted(x for x in path.rglob("*") if x.is_file() and wanted(x))
-                if not found:
-                    raise MetricInputError(f"{path}: the folder has no log of {harness}: {shown}")
-            elif path.exists():
-                found = [path]
-            else:
-                found = sorted(map(Path, glob.glob(str(each), recursive=True)))  # noqa: PTH207
-                found = [x for x in found if x.is_file()]
-                if not found:
-                    raise MetricInputError(f"{each}: there is no such file")
-            for x in found:
-                paths.setdefault(x.resolve(), x.as_posix())
-    return list(paths.values())
-
-
 @lru_cache(maxsize=1024)
 def read_log(file: FileIdentity, harness: str) -> Log:
     """A log, read once as long as the file does not change.
@@ -150,7 +125,7 @@ def read_log(file: FileIdentity, harness: str) -> Log:
         MetricInputError: it is damaged; names it.
     """
     with reading(file.path):
-        return _HARNESSES[harness][1](file.path)
+        return LOGS[harness][1](file.path)
 
 
 @lru_cache(maxsize=16)

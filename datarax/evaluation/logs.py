@@ -5,9 +5,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from datarax._errors import MetricInputError
+from datarax.evaluation.locations import codec_of
 
 Scalar = str | int | float | bool
 UNSCORED = "not scored (NaN)"
@@ -57,6 +59,11 @@ class Log:
     """When it began, as text that sorts by time."""
     notes: tuple[str, ...] = ()
     """What a reader of its numbers should know."""
+
+
+def without_codec(name: str) -> str:
+    """The name of a file without the end that says how it is compressed."""
+    return name.removesuffix(Path(name).suffix) if codec_of(name) else name
 
 
 def number_of(value: Any) -> float | str:

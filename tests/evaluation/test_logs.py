@@ -1,11 +1,13 @@
 """Logs of evaluation harnesses: `--format inspect` and `--format lm-eval`."""
 
+import gzip
 import json
 import math
 import re
 import shutil
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import datarax
@@ -363,8 +365,8 @@ BAD_INSPECT = {
     "no log": ({"hello": 1}, "it has no eval.task"),
     "a list": ([1], "expected a log of Inspect, an object of JSON"),
     "later": (
-        {"version": 3, "eval": {"task": "x"}, "samples": []},
-        "has the version 3; expected 1 or 2",
+        {"version": 9, "eval": {"task": "x"}, "samples": []},
+        "the format of the log has the version 9",
     ),
     "no samples": ({"version": 2, "eval": {"task": "x"}}, "it holds no samples"),
     "a number": (
@@ -439,8 +441,12 @@ def test_rows_that_are_none_of_lm_eval(tmp_path, case):
     assert str(path) in str(refused.value)
 
 
-def test_older_versions_are_read(tmp_path):
+def test_other_versions_are_read(tmp_path):
     score = {"value": "C"}
+    twice = [sample(name, 1, {"a": x}) for name, x in ((1, 0.0), (2, 0.5), (1, 1.0))]
+    newer = write_inspect(tmp_path / "new.json", twice, version=3)
+    with pytest.warns(InvalidValuesWarning, match="1 samples are there twice; of each the latest"):
+        assert datarax.evaluate(newer, format="inspect").results()["a/value"] == 0.75
     old = {
         "version": 1,
         "status": "success",
@@ -462,6 +468,26 @@ def test_older_versions_are_read(tmp_path):
     with pytest.warns(InvalidValuesWarning, match="bleu is left out: it has no number"):
         found = datarax.evaluate(path.rename(tmp_path / "model_x.jsonl"), format="lm-eval")
     assert found.results()["acc/value"] == 0.75
+
+
+def test_compressed_logs_are_read(tmp_path, rng, capsys):
+    samples, numbers = inspect_samples(rng)
+    log = write_inspect(tmp_path / "2026-01-01T00-00_a.json", samples)
+    packed = tmp_path / "packed" / "2026-01-01T00-00_a.json.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    rows, of_rows = lm_eval_rows(rng, filters=("none",))
+    text = write_lm_eval(tmp_path, "gsm8k", rows).read_bytes()
+    (tmp_path / "packed" / f"samples_gsm8k_{DATE}.jsonl.zst").write_bytes(
+        pa.compress(text, codec="zstd", asbytes=True)
+    )
+    folder = packed.parent.as_uri()
+    found = datarax.evaluate(folder, format="inspect").results()
+    assert found["judge/value"] == pytest.approx(np.mean(numbers["judge"]), rel=1e-12)
+    found = datarax.evaluate(folder, format="lm-eval").results()
+    assert found["f1/value"] == pytest.approx(np.mean(of_rows["f1"]), rel=1e-12)
+    packed.write_bytes(packed.read_bytes()[:500])
+    assert str(packed) in refusal(capsys, "evaluate", packed, "--format", "inspect")
 
 
 def test_logs_in_python(tmp_path, rng):
