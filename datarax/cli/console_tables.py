@@ -33,10 +33,16 @@ def show(console: Console, summary: Summary) -> None:
     console.print(Text.assemble(" ", title, ("   " + " · ".join(facts), "dim")))
     if positive := summary.get("positive_class"):
         console.print(Text(f" positive class: {printable(positive, 120)}", style="dim"))
+    tables: list[Table | Text]
     if compared:
         for model in ("a", "b"):
             console.print(Text(f" {model}: {printable(source[model], 200)}", style="dim"))
         tables = [comparison_table(summary)]
+        for slicing in summary["slices"]:
+            tables += _slices_table(_differences(slicing), console.width, sign=True)
+        if summary["slices"]:
+            said = " slices: b - a, and the model that is better where that is clear"
+            tables.append(Text(said, style="dim"))
     else:
         if not source["complete"]:
             done, total = source["parts"]["done"], source["parts"]["total"]
@@ -168,7 +174,18 @@ def _classes_table(by_class: Mapping[str, Any]) -> Table:
     return table
 
 
-def _slices_table(slicing: Mapping[str, Any], width: int) -> list[Table | Text]:
+def _differences(slicing: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A slicing of a comparison, with differences in place of values."""
+    rows = [
+        {**row, "values": {x["name"]: {**x, "value": x["difference"]} for x in row["metrics"]}}
+        for row in slicing["rows"]
+    ]
+    return {**slicing, "rows": rows}
+
+
+def _slices_table(
+    slicing: Mapping[str, Any], width: int, *, sign: bool = False
+) -> list[Table | Text]:
     """The first metrics of each slice, as many as fit, and which do not."""
     rows = slicing["rows"]
     names = list(dict.fromkeys(name for row in rows for name in row["values"]))
@@ -176,7 +193,10 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> list[Table | Text]:
     longest = max([len(slicing["by"]), *(len(row["name"]) for row in rows[:MOST_SLICES])])
     # The column of rows and all margins take 16 characters; a value takes 7, with its interval 16.
     left = width - min(longest, MOST_LETTERS) - 16
-    least = 16 if any(x["lower"] is not None for row in rows for x in row["values"].values()) else 7
+    widest = 19 if sign else 16
+    least = (
+        widest if any(x["lower"] is not None for row in rows for x in row["values"].values()) else 7
+    )
     ends = accumulate(max(len(name), least) + 3 for name in names)
     first = names[:1]
     fitting = [name for name, end in zip(names, ends, strict=True) if end <= left] or first
@@ -185,7 +205,7 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> list[Table | Text]:
     for name in ("rows", *fitting):
         _add(table, plain(name))
     for row in rows[:MOST_SLICES]:
-        cells = (_with_margin(row["values"].get(name)) for name in fitting)
+        cells = (_with_margin(row["values"].get(name), sign=sign) for name in fitting)
         table.add_row(plain(row["name"]), _total(row["examples"]), *cells)
     _more(table, len(rows) - MOST_SLICES)
     if not hidden:
@@ -195,15 +215,18 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> list[Table | Text]:
     return [table, Text(left_out, style="dim")]
 
 
-def _with_margin(value: Mapping[str, Any] | None) -> Text:
-    """A value in a slice, and half the width of its interval."""
+def _with_margin(value: Mapping[str, Any] | None, *, sign: bool = False) -> Text:
+    """A value in a slice, half the width of its interval, and the winner of a comparison."""
     if value is None:
         return Text("")
     decimals = known_decimals(value["lower"], value["upper"])
-    text = Text(number(value["value"], decimals))
+    text = Text(number(value["value"], decimals, sign=sign))
     if value["lower"] is not None and value["upper"] is not None:
         half = (value["upper"] - value["lower"]) / 2
         text.append(f" ±{number(half, decimals)}", style="dim")
+    if sign:
+        winner = value["winner"]
+        text.append(f" {'≠' if winner == 'differs' else winner or ' '}", style="bold")
     return text
 
 
@@ -216,6 +239,11 @@ def notes(summary: Summary) -> Iterable[str]:
         yield f"{_count(each['rows'], 'row')}: {reason}{place} ({each['effect']})"
     # Warnings of the metrics, and what has no interval.
     yield from (printable(note, 400) for note in summary.get("notes", ()))
+    reasons: dict[str, list[str]] = {}
+    for row in summary["metrics"] if "a" in summary["source"] else ():
+        if row["why"] and row["lower"] is None:
+            reasons.setdefault(row["why"], []).append(row["name"])
+    yield from (printable(f"{', '.join(names)}: {why}") for why, names in reasons.items())
 
 
 def plain(name: Any) -> Text:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -44,6 +45,7 @@ from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import FileFold
 from datarax.evaluation.files import paths_of, tables_of
 from datarax.evaluation.identity import identity_of
+from datarax.evaluation.joined_rows import KEY, alone, joined_batches, notes_of_keys
 from datarax.evaluation.largest_losses import ID, loss_name, with_batch
 from datarax.evaluation.locations import name_of
 from datarax.evaluation.log_planning import (
@@ -245,15 +247,26 @@ def _comparison(args: argparse.Namespace) -> _Evaluation:
     text = _text_format(args)
     if text.logs is not None:
         return _log_comparison(args, text)
-    models = {model: Files(getattr(args, model), partial(_columns, args), text) for model in MODELS}
-    a, b = models.values()
+    a = Files(args.a, partial(_columns, args), text)
+    b = Files(args.b, partial(_columns_of_second, args, a), text)
+    models = {"a": a, "b": b}
     if args.query is not None:
         a.check_queries("query")  # those of `b` must be equal, row by row
     config = _configuration(args, models)
     # A batch has the predictions of both models for the same rows.
-    feeds, types, rows = (a.feeds, b.feeds), (a.types, b.types), args.batch_size
-    batches = partial(paired_batches, feeds=feeds, types=types, rows=rows)
-    parts, summary = pairs_of(a.parts, b.parts), partial(_compared_summary, args)
+    feeds, types = (a.feeds, b.feeds), (a.types, b.types)
+    parts, read = pairs_of(a.parts, b.parts), paired_batches
+    whole, said = Pair((tuple(a.parts), tuple(b.parts)), 0), list[str]()
+    only = None if args.key is None else alone(whole, feeds, types)
+    if args.key is not None and only is not None:
+        parts, read, said = [whole], joined_batches, [*notes_of_keys(only, args.key)]
+    elif args.key is None and args.task == "score":
+        said = ["rows are paired by their places; --key pairs them by an id"]
+    batches = partial(read, feeds=feeds, types=types, rows=args.batch_size)
+
+    def summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
+        return _compared_summary(args, outcome, [*said, *notes])
+
     return _of_pairs(args, (a, b), config, parts, batches, summary)
 
 
@@ -520,6 +533,25 @@ def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
         texts=("preds", "target") if args.task == "text" else (),
         marks=(*slices, "query", "key", ID, CLUSTER),
     )
+
+
+def _columns_of_second(args: argparse.Namespace, a: Files, available: Sequence[str]) -> Encoded:
+    """The columns of the second model: with a key, those of both need only be in the first."""
+    if args.key is None:
+        return _columns(args, available)
+    every = _columns(args, [*available, *a.available])
+    kept = {
+        name: columns
+        for name, columns in every.names.items()
+        if name in (*PREDICTED, KEY)
+        or columns is None
+        or any(x == y or fnmatchcase(y, x) for x in _listed_names(columns) for y in available)
+    }
+    return replace(every, names=kept)
+
+
+def _listed_names(columns: Names) -> Sequence[str]:
+    return [columns] if isinstance(columns, str) else columns or []
 
 
 def _wanted(texts: Sequence[str], available: Sequence[str]) -> list[str]:

@@ -42,7 +42,7 @@ def printable(text: str, limit: int = 1000) -> str:
     return f"{text[: half - 3]}...{text[half - limit :]}"
 
 
-_PLAIN = {"·": "-", "±": "~", "…": ".", "–": "-", "×": "x"}  # noqa: RUF001
+_PLAIN = {"·": "-", "±": "~", "…": ".", "–": "-", "×": "x", "≠": "!="}  # noqa: RUF001
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:

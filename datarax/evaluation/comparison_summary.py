@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from datarax.evaluation.encoding import Configuration, Json
+from datarax.evaluation.joined_rows import ONLY
 from datarax.evaluation.outcome import Outcome
 from datarax.evaluation.outcome_summary import (
     NAN_EFFECT,
@@ -20,7 +21,7 @@ from datarax.evaluation.outcome_summary import (
     undefined_notes,
 )
 from datarax.evaluation.slice_tests import FEWEST_ROWS
-from datarax.evaluation.tasks import better, described
+from datarax.evaluation.tasks import better, built, described
 from datarax.metric.base import read
 from datarax.metric.reading import Reading
 from datarax.metric.values import flat_items
@@ -39,15 +40,10 @@ def comparison_of(
     """
     config, metric = outcome.config, outcome.metric
     excluded = [
-        {
-            "reason": f"no value in column {column!r} of {model}",
-            "where": column,
-            "rows": rows,
-            "effect": "left out of both",
-        }
+        {"reason": _excluded(*key.split(":", 1)), "where": key.partition(":")[2], "rows": rows}
+        | {"effect": "left out of both"}
         # The key has the model before the column: "a:score".
         for key, rows in outcome.excluded.items()
-        for model, _, column in [key.partition(":")]
     ]
     models = read(metric["models"]).checked("", warns=False)
     of_slices = [read(metric[f"slice_{place}"]) for place in range(len(config.slicings))]
@@ -59,6 +55,8 @@ def comparison_of(
         # Replicas of few rows vary too little.
         few = row["method"] == "bootstrap" and outcome.rows < FEWEST_ROWS
         row["winner"] = None if few else _winner(row, 1 - config.confidence)
+    for row in every:
+        row["why"] = _why(row, sliced=row not in rows, rows=outcome.rows)
     return plain(
         head_of(outcome, version)
         | {
@@ -75,6 +73,13 @@ def comparison_of(
             ],
         }
     )
+
+
+def _excluded(model: str, column: str) -> str:
+    """Why rows of a model are left out."""
+    if model.startswith(ONLY):
+        return f"their {column!r} is in {model.removeprefix(ONLY)} alone"
+    return f"no value in column {column!r} of {model}"
 
 
 def _lost(config: Configuration, reading: Reading) -> Iterator[Json]:
@@ -123,6 +128,8 @@ def _compared(config: Configuration, results: Values, drawn: Ends) -> list[Json]
         }
 
     rows, b = [], below("models/b/")
+    metrics = (built(x, config.task, config.size, config.scores, "propagate") for x in config.specs)
+    extreme = {x.name: each.is_extreme for x, each in zip(config.specs, metrics, strict=True)}
     for spec, name, value in numbers(config, below("models/a/")):
         found = drawn.get(name) or below(f"paired/{name}/") | {"method": "formula"}
         lower, upper = (found.get(end, math.nan) for end in ("lower", "upper"))
@@ -140,10 +147,30 @@ def _compared(config: Configuration, results: Values, drawn: Ends) -> list[Json]
                 "method": found["method"] if known else None,
                 "excludes_zero": not lower <= 0 <= upper if known else None,
                 "better": better(spec),
+                "is_extreme": extreme[spec.name],
                 "description": described(spec, config.task),
             }
         )
     return rows
+
+
+def _why(row: Json, *, sliced: bool, rows: int) -> str:
+    """Why there is no winner; "" if there is one."""
+    is_extreme = row.pop("is_extreme")
+    if row["winner"] is not None:
+        return ""
+    if not (math.isfinite(row["a"]) and math.isfinite(row["b"])):
+        return "no value"
+    if row["method"] is not None:
+        few = row["method"] == "bootstrap" and rows < FEWEST_ROWS
+        return f"fewer than {FEWEST_ROWS} rows" if few else "within chance"
+    if is_extreme:
+        return "no interval: an extreme of the rows has none"
+    if row["difference"] == 0:
+        return "no interval: the models do not differ"
+    if sliced:
+        return "no interval: no formula, and slices are not resampled"
+    return "no interval: too few rows, or no formula and a state too large to resample"
 
 
 def _winner(row: Json, level: float) -> str | None:

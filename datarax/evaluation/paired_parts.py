@@ -104,7 +104,7 @@ def paired_batches(
             below = (x[:stop] for x, stop in zip(ids, stops, strict=True))
             _, left, right = np.intersect1d(*below, assume_unique=True, return_indices=True)
             if left.size:
-                yield _together(
+                yield together(
                     taken(held[0], left), taken(held[1], right), feeds[0], named, pair.start
                 )
             for place, stop in enumerate(stops):
@@ -118,12 +118,12 @@ def paired_batches(
         a, b = (pair.start + read[model] for model in MODELS)
         raise MetricInputError(
             f"{named(0)} has {a:,} rows and {named(1)} has {b:,}: row {min(a, b) + 1:,} is in one "
-            f"of them only"
+            f"of them only; --key joins rows by an id"
         )
     yield TableBatch({}, 0, dict(excluded))
 
 
-def _together(
+def together(
     a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Callable[[int], str], start: int
 ) -> TableBatch:
     """The outputs of both models.
@@ -133,7 +133,8 @@ def _together(
     """
     for feed in feeds:
         name = feed.output
-        if name in PREDICTED:
+        # A file of predictions that are joined by a key need not have the rest again.
+        if name in PREDICTED or name not in b:
             continue
         differs = next((i for i, (x, y) in enumerate(_values(a[name], b[name])) if x != y), None)
         if differs is not None:
@@ -143,9 +144,10 @@ def _together(
                 shortened(repr(each.tolist() if isinstance(each, np.ndarray) else each), 60)
                 for each in found
             )
+            hint = "" if "key" in a else "; --key joins rows by an id"
             raise MetricInputError(
                 f"the files differ in the column {feed.columns[0]!r}: in row "
-                f"{a[INDEX][differs] + 1:,}, {named(0)} has {x} and {named(1)} has {y}"
+                f"{a[INDEX][differs] + 1:,}, {named(0)} has {x} and {named(1)} has {y}{hint}"
             )
     outputs = {name: x for name, x in a.items() if name not in (*PREDICTED, "key")}
     for model, each in zip(MODELS, (a, b), strict=True):

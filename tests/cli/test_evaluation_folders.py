@@ -87,13 +87,9 @@ def test_compared_models(rng, tmp_path, capsys):
 
     label = columns["label"].copy()
     label[150] = 1 - label[150]
-    for changes, said in (
-        ({"label": label}, "differ in the column 'label': in row 151, "),
-        ({"id": np.where(np.arange(ROWS) == 7, -1, columns["id"])}, "'id': in row 8, "),
-    ):
-        write(tmp_path / "c.parquet", columns | changes)
-        given = ("compare", a, tmp_path / "c.parquet", *argv, "--key", "id")
-        assert said in refusal(capsys, *given)
+    write(tmp_path / "c.parquet", columns | {"label": label})
+    given = ("compare", a, tmp_path / "c.parquet", *argv, "--key", "id")
+    assert "differ in the column 'label': in row 151, " in refusal(capsys, *given)
     write(tmp_path / "c.parquet", {name: x[:-9] for name, x in columns.items()})
     error = refusal(capsys, "compare", a, tmp_path / "c.parquet", *argv)
     assert f"has 300 rows and {tmp_path / 'c.parquet'} has 291: row 292 is in one of" in error
