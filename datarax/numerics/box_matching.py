@@ -124,6 +124,15 @@ def box_overlap(
     return ratio(common, where(crowd[None, :], inside, inside + area[1] - common)).kept()
 
 
+def overlap_of_areas(
+    found: DoubleFloat, truth: DoubleFloat, common: DoubleFloat, crowd: jax.Array
+) -> DoubleFloat:
+    """The IoU of all pairs, (D, G), by their areas and by what they share; of a crowd, the part of
+    the detection in it."""
+    mine = found[:, None].broadcast_to(common.shape)
+    return ratio(common, where(crowd[None, :], mine, mine + truth[None] - common)).kept()
+
+
 def _ranks(x: DoubleFloat) -> jax.Array:
     """The rank of each number in its row (D, G), from 1; the later of equal ones is higher."""
     size = x.shape[-1]

@@ -1,7 +1,7 @@
 """Batches of boxes; detections matched to ground truth, for mean average precision."""
 
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -16,10 +16,10 @@ from datarax._checks import (
     real,
 )
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, lax, vmap, xp
 from datarax.algebra.fields import field
-from datarax.distributed.collectives import replicated, unsharded
+from datarax.distributed.collectives import replicated
 from datarax.numerics.box_matching import (
     AREAS,
     IOU_THRESHOLDS,
@@ -27,151 +27,75 @@ from datarax.numerics.box_matching import (
     Found,
     Truth,
     area_of,
-    box_overlap,
     in_areas,
     match,
     number_of_words,
     pack,
     unpack,
 )
-from datarax.numerics.boxes import BOX_FORMATS, BoxFormat
+from datarax.numerics.boxes import BoxFormat
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.recall_levels import RankedDetections
+from datarax.numerics.run_lengths import RunLengths
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range, rows_weight
 from datarax.statistics.buffer import KeepsRows, WeightedRows
+from datarax.statistics.detected_shapes import (
+    COCO_SIGMAS,
+    Boxes,
+    Items,
+    Keypoints,
+    Masks,
+    Shapes,
+    checked_boxes,
+    pixels_of,
+)
 from datarax.statistics.invalid_counts import CountsInvalid, Invalid, not_finite, out_of_range
 from datarax.statistics.scatter_counts import count_labels
 
 
-def checked_boxes(
-    x: ArrayLike, name: str, leading: str, box_format: BoxFormat = "xyxy"
-) -> jax.Array:
-    """Boxes of shape (*leading, 4), where `leading` names the axes: "N" or "N, D".
+def numbers_of(like: jax.Array, x: ArrayLike, name: str) -> jax.Array:
+    """Numbers, one for each of what is detected, `like` (N, K, ...).
 
     Raises:
-        MetricInputError: another shape; shows it.
-    """
-    boxes = numeric(x, name)
-    if boxes.ndim != len(leading.split(",")) + 1 or boxes.shape[-1] != 4:
-        raise MetricInputError(
-            f"{name} of shape {boxes.shape}; expected boxes ({leading}, 4): "
-            f"{BOX_FORMATS[box_format]}"
-        )
-    return unsharded(boxes, boxes.ndim - 1)
-
-
-def unusable_boxes(boxes: jax.Array, box_format: BoxFormat = "xyxy") -> Invalid:
-    """The boxes that hold NaN or infinities, whose second corner is not after the first, or whose
-    size is negative.
-
-    A box without area can be used.
-    """
-    low, high = _extent(boxes, box_format)
-    return not_finite(boxes, -1) | out_of_range(xp.any(low > high, -1))
-
-
-def without_area(boxes: jax.Array, box_format: BoxFormat = "xyxy") -> jax.Array:
-    """The boxes whose width or height is zero, of those that can be used."""
-    low, high = _extent(boxes, box_format)
-    return xp.any(low == high, -1) & xp.all(low <= high, -1)
-
-
-def _extent(boxes: jax.Array, box_format: BoxFormat) -> tuple[jax.Array, jax.Array]:
-    """Both ends of boxes; of a format with sizes, zero and the size."""
-    high = boxes[..., 2:]
-    return boxes[..., :2] if box_format == "xyxy" else xp.zeros((), high.dtype), high
-
-
-class BoxSet(NamedTuple):
-    """The boxes of images, (N, K, ...); some may be padding."""
-
-    boxes: jax.Array
-    """(N, K, 4)."""
-    labels: jax.Array
-    """int32."""
-    valid: jax.Array
-    """False for padding."""
-    unusable: Invalid
-    """Padding may hold anything, and is usable here."""
-
-    @classmethod
-    def of(
-        cls,
-        boxes: jax.Array,
-        labels: ArrayLike,
-        valid: ArrayLike | None,
-        size: int,
-        prefix: str = "",
-        box_format: BoxFormat = "xyxy",
-    ) -> Self:
-        """Checks boxes and their labels, which are from 0 to `size - 1`.
-
-        Args:
-            boxes: from `checked_boxes`.
-            labels: integers (N, K).
-            valid: a mask (N, K) of the boxes that are not padding; `None` if none is.
-            prefix: what the names of the arguments begin with.
-            box_format: the format of the boxes.
-
-        Raises:
-            MetricInputError: shapes that do not fit together; shows both.
-            MetricTypeError: labels or a mask that are floats.
-        """
-        boxes = replicated(boxes)
-        labels = integers_of(boxes, labels, f"{prefix}labels")
-        mask = mask_of(boxes, valid, f"{prefix}valid", default=True)
-        bad = unusable_boxes(boxes, box_format) | out_of_range(~in_range(labels, size), labels)
-        # Cast only after the check of the range.
-        return cls(boxes, labels.astype(xp.int32), mask, bad.where(mask))
-
-    def among(self, images: jax.Array) -> Self:
-        """The boxes of a mask of images (N,); all others, and all padding, are zero boxes."""
-        valid = self.valid & images[:, None]
-        boxes = xp.where(valid[..., None], self.boxes, xp.zeros((), self.boxes.dtype))
-        return self._replace(boxes=boxes, labels=xp.where(valid, self.labels, 0), valid=valid)
-
-
-def numbers_of(boxes: jax.Array, x: ArrayLike, name: str) -> jax.Array:
-    """Numbers, one for each of the boxes.
-
-    Raises:
-        MetricInputError: they do not have one number for each box; shows both shapes.
+        MetricInputError: they do not have one number for each; shows both shapes.
     """
     array = replicated(numeric(x, name))
-    if array.shape != boxes.shape[:-1]:
+    if array.shape != like.shape[:2]:
         raise MetricInputError(
-            f"{name} of shape {array.shape} for boxes of shape {boxes.shape}; expected a shape of "
-            f"{boxes.shape[:-1]}, one number for each box"
+            f"{name} of shape {array.shape} for detections or ground truth of shape {like.shape}; "
+            f"expected a shape of {like.shape[:2]}, one number for each"
         )
     return array
 
 
-def integers_of(boxes: jax.Array, x: ArrayLike, name: str) -> jax.Array:
-    """Integers or booleans, one for each of the boxes.
+def integers_of(like: jax.Array, x: ArrayLike, name: str) -> jax.Array:
+    """Integers or booleans, one for each of what is detected.
 
     Raises:
-        MetricInputError: they do not have one number for each box; shows both shapes.
+        MetricInputError: they do not have one number for each; shows both shapes.
         MetricTypeError: they are floats.
     """
-    array = numbers_of(boxes, x, name)
+    array = numbers_of(like, x, name)
     return integers(array, name, "integers or booleans", booleans=True)
 
 
-def mask_of(boxes: jax.Array, x: ArrayLike | None, name: str, *, default: bool) -> jax.Array:
-    """A mask of the boxes: true where an integer is not zero; `default` for `None`.
+def mask_of(like: jax.Array, x: ArrayLike | None, name: str, *, default: bool) -> jax.Array:
+    """A mask of what is detected: true where an integer is not zero; `default` for `None`.
 
     Raises:
-        MetricInputError: it does not have one entry for each box; shows both shapes.
+        MetricInputError: it does not have one entry for each; shows both shapes.
         MetricTypeError: it has floats.
     """
     if x is None:
-        # Made of the boxes, so that it has their sharding.
-        return xp.full_like(boxes[..., 0], default, xp.bool_)
-    return integers_of(boxes, x, name).astype(xp.bool_)
+        # Made of the arrays, so that it has their sharding.
+        return xp.full_like(like[(..., *[0] * (like.ndim - 2))], default, xp.bool_)
+    return integers_of(like, x, name).astype(xp.bool_)
 
 
+Arrays = tuple[jax.Array, ...]
+IoUType = Literal["bbox", "segm", "keypoints"]
 MOST_CLASSES = 2**20
 """With more, a class and a rank do not fit a float32."""
 _MOST_CODES = 2**24
@@ -225,6 +149,10 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
     """How many detections of a class in an image count, by score: one recall for each."""
     box_format: BoxFormat = "xyxy"
     """The format of the boxes."""
+    iou_type: IoUType = "bbox"
+    """What is compared: boxes, masks or key points."""
+    sigmas: tuple[float, ...] = COCO_SIGMAS
+    """Of key points: how far annotators place each apart, over the square root of the area."""
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")
@@ -234,6 +162,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
             )
         self.iou_thresholds = checked_thresholds(self.iou_thresholds)
         self.max_detections = checked_numbers(self.max_detections)
+        self.sigmas = checked_sigmas(self.sigmas)
         if self.num_classes * len(self.max_detections) > _MOST_CODES:
             raise MetricInputError(
                 f"max_detections has {len(self.max_detections)} numbers for "
@@ -247,10 +176,10 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
 
     def update(
         self,
-        boxes: ArrayLike,
+        boxes: ArrayLike | None,
         scores: ArrayLike,
         labels: ArrayLike,
-        target_boxes: ArrayLike,
+        target_boxes: ArrayLike | None,
         target_labels: ArrayLike,
         *,
         valid: ArrayLike | None = None,
@@ -258,93 +187,166 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         crowd: ArrayLike | None = None,
         area: ArrayLike | None = None,
         ignore: ArrayLike | None = None,
+        masks: ArrayLike | RunLengths | None = None,
+        target_masks: ArrayLike | RunLengths | None = None,
+        keypoints: ArrayLike | None = None,
+        target_keypoints: ArrayLike | None = None,
         weights: Weights = None,
     ) -> Self:
         """Folds in images: see `MeanAveragePrecision.update`."""
-        form = self.box_format
-        boxes = checked_boxes(boxes, "boxes", "N, D", form)
-        true_boxes = replicated(checked_boxes(target_boxes, "target_boxes", "N, G", form))
-        if boxes.shape[0] != true_boxes.shape[0]:
-            raise MetricInputError(
-                f"boxes of shape {boxes.shape} and target_boxes of shape {true_boxes.shape}; "
-                f"expected as many images N in (N, D, 4) and (N, G, 4)"
-            )
-
-        found = BoxSet.of(boxes, labels, valid, self.num_classes, box_format=form)
-        there = mask_of(true_boxes, target_valid, "target_valid", default=True)
-        is_crowd = mask_of(true_boxes, crowd, "crowd", default=False)
-        flat = there & ~is_crowd & without_area(true_boxes, form)
-        ignored = None if ignore is None else mask_of(true_boxes, ignore, "ignore", default=False)
+        given = {
+            "boxes": boxes,
+            "target_boxes": target_boxes,
+            "masks": masks,
+            "target_masks": target_masks,
+            "keypoints": keypoints,
+            "target_keypoints": target_keypoints,
+        }
+        shapes, found, truth, area = self._shapes(given, area)
+        mine, theirs = found.arrays[0], truth.arrays[0]
+        is_crowd = mask_of(theirs, crowd, "crowd", default=False)
+        ignored = None if ignore is None else mask_of(theirs, ignore, "ignore", default=False)
+        there = mask_of(theirs, target_valid, "target_valid", default=True)
+        flat = there & ~is_crowd & shapes.is_empty(truth.arrays)
+        if self.iou_type == "keypoints":
+            bare = ~xp.any(theirs[..., 2] > 0, -1)
+            ignored = bare if ignored is None else ignored | bare
         if ignored is not None:
             flat = flat & ~ignored
         # For example padding that `target_valid` does not mark.
         there = there & ~flat
-        truth = BoxSet.of(true_boxes, target_labels, there, self.num_classes, "target_", form)
-        scores = as_float(numbers_of(found.boxes, scores, "scores"))
-        unusable = (found.unusable | not_finite(scores).where(found.valid)).any((1,))
-        unusable |= truth.unusable.any((1,))
+        real = mask_of(mine, valid, "valid", default=True)
+        own, bad = self._labels(mine, labels, "labels")
+        score = as_float(numbers_of(mine, scores, "scores"))
+        unusable = (found.unusable | bad | not_finite(score)).where(real).any((1,))
+        true_labels, bad = self._labels(theirs, target_labels, "target_labels")
+        bad |= truth.unusable
         if area is not None:
-            area = as_float(numbers_of(truth.boxes, area, "area"))
-            bad = not_finite(area) | out_of_range(area < 0, area)
-            unusable |= bad.where(truth.valid).any((1,))
+            bad |= not_finite(area) | out_of_range(area < 0, area)
+        unusable |= bad.where(there).any((1,))
         w, invalid = rows_weight(unusable, weights)
         w = replicated(w)
         used = w.astype(xp.bool_)
-        found, truth = found.among(used), truth.among(used)
+        real, there = real & used[:, None], there & used[:, None]
+        found, truth = found.among(real), truth.among(there)
+        own, true_labels = xp.where(real, own, 0), xp.where(there, true_labels, 0)
         if area is None:
-            areas = area_of(truth.boxes, form)
+            areas = shapes.area(truth.arrays)
         else:
-            areas = DoubleFloat.of(xp.where(truth.valid, area, 0))
+            areas = DoubleFloat.of(xp.where(there, area, 0))
         in_area = in_areas(areas)
         if ignored is not None:
             in_area = in_area & ~ignored[..., None]
 
         # Scores that are subnormal count as zero, because some devices make them so.
-        keep = found.valid & (xp.abs(scores) >= np.finfo(default_float()).tiny)
-        scores = xp.where(keep, scores, 0)
-        order = xp.argsort(xp.where(found.valid, -scores, xp.inf), -1)
-        boxes, labels, valid, scores = (
+        keep = real & (xp.abs(score) >= np.finfo(default_float()).tiny)
+        score = xp.where(keep, score, 0)
+        order = xp.argsort(xp.where(real, -score, xp.inf), -1)
+        own, real, score, *arrays = (
             xp.take_along_axis(x, lax.expand_dims(order, range(2, x.ndim)), 1)
-            for x in (found.boxes, found.labels, found.valid, scores)
+            for x in (own, real, score, *found.arrays)
         )
 
-        def matched(
-            boxes: jax.Array, labels: jax.Array, valid: jax.Array, there: jax.Array, truth: Truth
-        ) -> DetectionMatches:
-            found = Found(labels, valid, in_areas(area_of(boxes, form)))
-            overlap = box_overlap(boxes, there, truth.crowd, form)
+        def matched(arrays: Arrays, others: Arrays, found: Found, truth: Truth) -> DetectionMatches:
+            found = found._replace(in_area=in_areas(shapes.area(arrays)))
+            overlap = shapes.overlap(arrays, others, truth.crowd)
             return match(found, truth, overlap, self.thresholds, most)
 
         most = self.max_detections[-1]
         outcome = vmap(matched)(
-            *(boxes, labels, valid, truth.boxes),
-            Truth(truth.labels, truth.valid, is_crowd, in_area),
+            *(tuple(arrays), truth.arrays, Found(own, real, real)),
+            Truth(true_labels, there, is_crowd, in_area),
         )
         tiers = np.array(self.max_detections, np.int32)
         tier = xp.searchsorted(beside(outcome.rank, tiers), outcome.rank, side="right")
         columns = (
-            scores[..., None],
-            (labels * len(tiers) + tier.astype(xp.int32))[..., None],
+            score[..., None],
+            (own * len(tiers) + tier.astype(xp.int32))[..., None],
             pack(outcome),
-            xp.broadcast_to(w[:, None], scores.shape)[..., None],
+            xp.broadcast_to(w[:, None], score.shape)[..., None],
         )
         rows = xp.concatenate([x.astype(self.rows.dtype) for x in columns], -1)
-        keep = valid & (outcome.rank < most)
+        keep = real & (outcome.rank < most)
 
-        counts = in_area & (truth.valid & ~is_crowd)[..., None]
+        counts = in_area & (there & ~is_crowd)[..., None]
 
         def count(w: jax.Array) -> jax.Array:
             return xp.stack([
-                count_labels(truth.labels, xp.where(x, w, 0), self.num_classes)
+                count_labels(true_labels, xp.where(x, w, 0), self.num_classes)
                 for x in xp.moveaxis(counts, -1, 0)
             ])  # fmt: skip
 
-        w = xp.broadcast_to(w[:, None], truth.valid.shape)
+        w = xp.broadcast_to(w[:, None], there.shape)
         return self.replace(
             rows=self.rows.append(rows.reshape(-1, rows.shape[-1]), keep.reshape(-1)),
             counts=self.counts.plus(sum_by_digits(w, count)),
             invalid=self.invalid.update(invalid).update(flat & used[:, None]),
         )
+
+    def _labels(self, like: jax.Array, labels: ArrayLike, name: str) -> tuple[jax.Array, Invalid]:
+        """Labels as int32, and those that are out of range."""
+        found = integers_of(like, labels, name)
+        # Cast only after the check of the range.
+        return found.astype(xp.int32), out_of_range(~in_range(found, self.num_classes), found)
+
+    def _shapes(
+        self, given: Mapping[str, PyTree], area: ArrayLike | None
+    ) -> tuple[Shapes, Items, Items, jax.Array | None]:
+        """The detections and the ground truth that are given, by `iou_type`; and their areas.
+
+        Raises:
+            MetricInputError: what `iou_type` needs is missing, other shapes are given, or their
+                shapes do not fit together.
+        """
+        kind, form = self.iou_type, self.box_format
+        name = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}[kind]
+        for other in given:
+            if given[other] is not None and "boxes" not in other and not other.endswith(name):
+                raise MetricInputError(f"{other}= is given, and iou_type={kind!r} does not use it")
+        x, y = given[name], given[f"target_{name}"]
+        if x is None or y is None:
+            raise MetricInputError(f"iou_type={kind!r} needs {name} and target_{name}")
+        if kind == "segm":
+            masks = Masks()
+            mine, theirs, common = pixels_of(x, y)
+            self._check_images(name, mine, theirs)
+            sizes = None if area is None else as_float(numbers_of(theirs, area, "area"))
+            return masks, masks.items(mine, common), masks.items(theirs), sizes
+        if kind == "bbox":
+            boxes = Boxes(form)
+            mine, theirs = _boxes(x, name, "N, D", form), _boxes(y, f"target_{name}", "N, G", form)
+            self._check_images(name, mine, theirs)
+            sizes = None if area is None else as_float(numbers_of(theirs, area, "area"))
+            return boxes, boxes.items(mine), boxes.items(theirs), sizes
+        points = Keypoints(self.sigmas, form)
+        mine, theirs = (
+            replicated(points.checked(each, called))
+            for each, called in ((x, name), (y, f"target_{name}"))
+        )
+        self._check_images(name, mine, theirs)
+        around = given["target_boxes"]
+        there = () if around is None else (_boxes(around, "target_boxes", "N, G", form),)
+        if there and there[0].shape[:2] != theirs.shape[:2]:
+            raise MetricInputError(
+                f"target_boxes of shape {there[0].shape} and target_keypoints of shape "
+                f"{theirs.shape}; expected a box for each"
+            )
+        if area is not None:
+            sizes = as_float(numbers_of(theirs, area, "area"))
+        elif there:
+            sizes = as_float(area_of(there[0], form).to_float())
+        else:
+            raise MetricInputError(
+                "iou_type='keypoints' needs area=, or target_boxes to take it from"
+            )
+        return points, points.items(mine), points.items(theirs, sizes, *there), sizes
+
+    def _check_images(self, name: str, mine: jax.Array, theirs: jax.Array) -> None:
+        if mine.shape[0] != theirs.shape[0]:
+            raise MetricInputError(
+                f"{name} of shape {mine.shape} and target_{name} of shape {theirs.shape}; expected "
+                f"as many images N in (N, D, ...) and (N, G, ...)"
+            )
 
     @property
     def support(self) -> DoubleFloat:
@@ -374,6 +376,10 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
             w,
             len(self.thresholds),
         )
+
+
+def _boxes(x: ArrayLike, name: str, leading: str, box_format: BoxFormat) -> jax.Array:
+    return replicated(checked_boxes(x, name, leading, box_format))
 
 
 def checked_thresholds(given: object) -> tuple[float, ...] | None:
@@ -407,3 +413,18 @@ def checked_numbers(given: object) -> tuple[int, ...]:
             f"max_detections={given!r}; expected increasing positive integers, such as (1, 10, 100)"
         )
     return found
+
+
+def checked_sigmas(given: object) -> tuple[float, ...]:
+    """The numbers of `sigmas=`, as Python floats.
+
+    Raises:
+        MetricInputError: they are no positive numbers.
+    """
+    found = tuple(given) if isinstance(given, Iterable) else ()
+    numbers = tuple(real(x, "sigmas") for x in found)
+    if not numbers or not all(0 < x < float("inf") for x in numbers):
+        raise MetricInputError(
+            f"sigmas={given!r}; expected a positive number for each key point, such as 0.05"
+        )
+    return numbers

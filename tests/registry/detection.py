@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from datarax import metrics
+from datarax.statistics.detected_shapes import COCO_SIGMAS
 from tests import coco
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
@@ -169,13 +170,19 @@ DETECTIONS = Detections(
 )
 
 
-def precision_of(w: np.ndarray, **given: np.ndarray) -> dict[str, float]:
-    """The twelve numbers from the definition; equal scores count together."""
+def precision_of(
+    w: np.ndarray, *, measures: Callable[..., Any] | None = None, **given: np.ndarray
+) -> dict[str, float]:
+    """The twelve numbers from the definition; equal scores count together.
+
+    `measures` gives of an image the overlaps (D, G), the areas of the detections, and which of the
+    ground truth may count; of boxes by default.
+    """
     values = {name: [] for name in coco.NAMES}
     ranges = {"": (0, 1e10), "small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, 1e10)}
     for label in range(CLASSES):
         for suffix, within in ranges.items():
-            support, rows = matched(w, label, within, given)
+            support, rows = matched(w, label, within, given, measures or of_boxes)
             if not support:
                 continue
             ap, ar = (
@@ -195,7 +202,7 @@ def precision_of(w: np.ndarray, **given: np.ndarray) -> dict[str, float]:
 
 
 def matched(
-    w: np.ndarray, label: int, within: tuple[float, float], given: Arrays
+    w: np.ndarray, label: int, within: tuple[float, float], given: Arrays, measures: Any
 ) -> tuple[float, np.ndarray]:
     """The weight of the ground truth; and the detections by threshold (rows, 10, 4).
 
@@ -208,18 +215,19 @@ def matched(
         there = np.flatnonzero((x["target_valid"] > 0) & (x["target_labels"] == label))
         found = np.flatnonzero((x["valid"] > 0) & (x["labels"] == label))
         found = found[np.argsort(-x["scores"][found], kind="stable")][:100]
-        counts = {j: not x["crowd"][j] and low <= x["area"][j] <= high for j in there}
+        overlaps, sizes, may_count = measures(x)
+        counts = {
+            j: not x["crowd"][j] and may_count[j] and low <= x["area"][j] <= high for j in there
+        }
         support += [w[i]] * sum(counts.values())
         taken: list[set[int]] = [set() for _ in range(10)]
         for rank, d in enumerate(found):
-            box = x["boxes"][d]
-            overlap = {j: iou_of(box, x["target_boxes"][j], x["crowd"][j] > 0) for j in there}
+            overlap = {j: overlaps[d, j] for j in there}
             of_box = []
             for t, least in enumerate(np.linspace(0.5, 0.95, 10)):
                 free = [j for j in there if overlap[j] >= least and j not in taken[t]]
                 best = max(free, key=lambda j: (counts[j], overlap[j], j), default=None)
-                size = box[2:] - box[:2]
-                right = 0.0 if low <= size.prod() <= high else np.nan
+                right = 0.0 if low <= sizes[d] <= high else np.nan
                 if best is not None:
                     right = 1.0 if counts[best] else np.nan
                     if not x["crowd"][best]:
@@ -227,6 +235,43 @@ def matched(
                 of_box.append((x["scores"][d], w[i], rank, right))
             rows.append(of_box)
     return fsum(np.array(support)), np.array(rows).reshape(-1, 10, 4)
+
+
+def of_boxes(x: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The overlaps of boxes, and their areas."""
+    found, there = x["boxes"], x["target_boxes"]
+    overlaps = [
+        [iou_of(box, other, crowd > 0) for other, crowd in zip(there, x["crowd"], strict=True)]
+        for box in found
+    ]
+    sizes = (found[:, 2:] - found[:, :2]).prod(1)
+    return np.array(overlaps).reshape(len(found), len(there)), sizes, np.ones(len(there), bool)
+
+
+def of_masks(x: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The overlaps of masks, and their numbers of pixels."""
+    found, there = (x[name].reshape(len(x[name]), -1) for name in ("masks", "target_masks"))
+    common, mine, theirs = found @ there.T, found.sum(1), there.sum(1)
+    union = mine[:, None] + np.where(x["crowd"] > 0, 0, theirs - common)
+    overlaps = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return overlaps, mine, np.ones(len(there), bool)
+
+
+def of_keypoints(x: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The object keypoint similarities, and the areas around the key points of detections."""
+    found, there = x["keypoints"][..., :2], x["target_keypoints"][..., :2]
+    visible = x["target_keypoints"][..., 2] > 0
+    low, high = x["target_boxes"][:, None, :2], x["target_boxes"][:, None, 2:]
+    apart = found[:, None] - there
+    outside = np.maximum(low - (high - low) - found[:, None], 0)
+    outside += np.maximum(found[:, None] - high - (high - low), 0)
+    some = visible.any(1)
+    squares = (np.where(some[:, None, None], apart, outside) ** 2).sum(-1)
+    spread = 2 * x["area"][:, None] * (2 * np.array(COCO_SIGMAS)) ** 2
+    near = np.exp(-squares / spread)
+    counts = visible | ~some[:, None]
+    overlaps = (near * counts).sum(-1) / counts.sum(-1)
+    return overlaps, np.ptp(found, axis=1).prod(-1), some
 
 
 def iou_of(found: np.ndarray, there: np.ndarray, crowd: bool) -> float:
@@ -272,6 +317,48 @@ def coco_precision(w: np.ndarray, **given: np.ndarray) -> dict[str, float] | Non
     return coco.summary(used, CLASSES)
 
 
+# Masks and key points, which differ in their overlaps alone. Boxes are drawn, too, of which masks
+# use none, and key points those of the ground truth.
+
+
+def usable_without_boxes(target_boxes: np.ndarray, **given: np.ndarray) -> np.ndarray:
+    corners = np.broadcast_to(np.float64([0, 0, 1, 1]), (*given["labels"].shape, 4))
+    points = [given.pop(name, None) for name in ("keypoints", "target_keypoints")]
+    masks = ("masks", "target_masks")
+    rest = {name: x for name, x in given.items() if name not in masks and name != "boxes"}
+    fine = usable(corners, target_boxes=target_boxes, **rest)
+    for x, real in zip(points, (given["valid"], given["target_valid"]), strict=True):
+        if x is not None:
+            fine &= (np.isfinite(x).all((2, 3)) | (real == 0)).all(1)
+    return fine
+
+
+def shapes(add: Callable[..., Arrays], rng: np.random.Generator, size: int) -> Arrays:
+    drawn = add(rng, images(rng, size))
+    for name in ("masks", "target_masks"):
+        if name in drawn:
+            drawn[name][:, :, 0, 0] = True  # none is empty
+    return drawn
+
+
+def detected(name: str, add: Callable[..., Arrays], *points: str) -> Detections:
+    kept = ("scores", "labels", "target_labels", "area")
+    spoil = {x: DETECTIONS.spoil[x] for x in kept} | dict.fromkeys(points, NOT_NUMBERS)
+    return Detections(name, partial(shapes, add), usable_without_boxes, spoil, {})
+
+
+def coco_of(kind: str, w: np.ndarray, **given: np.ndarray) -> dict[str, float] | None:
+    """The reference where weights are a mask, and scores differ."""
+    if not np.isin(w, (0, 1)).all():
+        return None
+    used = {name: x[w > 0] for name, x in given.items()}
+    scores = used["scores"][used["valid"] > 0]
+    if len(np.unique(scores)) < len(scores):
+        return None
+    values = coco.by_class(used, CLASSES, iou_type=kind)
+    return {n: float(np.nanmean(x)) if np.isfinite(x).any() else np.nan for n, x in values.items()}
+
+
 CASES = [
     *(
         # A mean of at most 64 values: their sum is a double-float, each is rounded once. The terms
@@ -301,5 +388,26 @@ CASES = [
         reference=coco_precision,
         ulps=2,  # precisions are rounded, all their means are double-floats that are rounded once
         exact=True,
+    ),
+    *(
+        Case(
+            f"mean_average_precision_{kind}",
+            metrics.MeanAveragePrecision,
+            inputs,
+            partial(precision_of, measures=measures),
+            {"num_classes": CLASSES, "capacity": 512, "iou_type": kind},
+            reference=partial(coco_of, kind),
+            ulps=2,
+            exact=True,
+            laws=False,
+        )
+        for kind, inputs, measures in (
+            ("segm", detected("masks", coco.with_masks), of_masks),
+            (
+                "keypoints",
+                detected("key points", coco.with_keypoints, "keypoints", "target_keypoints"),
+                of_keypoints,
+            ),
+        )
     ),
 ]

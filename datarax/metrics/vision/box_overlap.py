@@ -13,7 +13,7 @@ from datarax.metric.declared import shareable
 from datarax.numerics.boxes import MEASURES, overlaps
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.detections import checked_boxes, unusable_boxes
+from datarax.statistics.detected_shapes import checked_boxes, unusable_boxes
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 

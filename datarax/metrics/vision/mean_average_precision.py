@@ -1,5 +1,6 @@
 """Mean average precision of object detection, as by COCO's evaluation."""
 
+from collections.abc import Mapping
 from typing import Literal, Self
 
 import jax
@@ -14,8 +15,10 @@ from datarax.numerics.box_matching import AREAS
 from datarax.numerics.boxes import BoxFormat
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.recall_levels import average_precision
+from datarax.numerics.run_lengths import RunLengths
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.detections import Detections
+from datarax.statistics.detected_shapes import COCO_SIGMAS, counts_of_runs
+from datarax.statistics.detections import Detections, IoUType
 
 
 class MeanAveragePrecision(Metric):
@@ -33,9 +36,11 @@ class MeanAveragePrecision(Metric):
     - with `per_class=True`, `map_per_class`, (C,).
 
     A class without ground truth has NaN, and is excluded from the mean; no ground truth at all
-    gives NaN, where COCO's evaluation has -1. It equals `pycocotools.cocoeval.COCOeval` with
-    `iouType="bbox"` where no two detections of a class have equal scores. Equal scores count
-    together: the curve has one point for them, so the order of images does not matter.
+    gives NaN, where COCO's evaluation has -1. It equals `pycocotools.cocoeval.COCOeval` where no
+    two detections of a class have equal scores. Equal scores count together: the curve has one
+    point for them, so the order of images does not matter.
+
+    Masks and key points are matched in place of boxes with `iou_type="segm"` or `"keypoints"`.
 
     A batch is matched when it is folded in. The outcome is kept for the first `capacity`
     detections: a state of 28 bytes for each (56 with x64). `invalid_count()` counts the others, and
@@ -77,6 +82,13 @@ class MeanAveragePrecision(Metric):
     box_format: BoxFormat = "xyxy"
     """The four numbers of a box: "xyxy" both corners, "xywh" the corner x, y, the width and the
     height, as in the files of COCO, "cxcywh" the centre, the width and the height."""
+    iou_type: IoUType = "bbox"
+    """What is detected: "bbox" boxes, "segm" masks, matched by their IoU in pixels; "keypoints"
+    key points, matched by the object keypoint similarity. COCO takes `max_detections=(20,)` of key
+    points, and no small ones."""
+    sigmas: tuple[float, ...] = COCO_SIGMAS
+    """Of key points: how far annotators place each point apart, over the square root of the area.
+    The default are COCO's 17 points of a person."""
     per_class: bool = False
     """Whether `map_per_class` is given, too."""
 
@@ -87,14 +99,22 @@ class MeanAveragePrecision(Metric):
         # Checked, and as tuples, which can be compared.
         self.iou_thresholds = self.statistic.iou_thresholds
         self.max_detections = self.statistic.max_detections
+        self.sigmas = self.statistic.sigmas
+
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
+        # A wrapper moves and pads arrays, so encoded masks become arrays of one row an image.
+        found, there = counts_of_runs(kwargs.get("masks"), kwargs.get("target_masks"))
+        if found is not None:
+            kwargs = {**kwargs, "masks": found, "target_masks": there}
+        return super().calls(args, kwargs)
 
     @shareable
     def update(
         self,
-        boxes: ArrayLike,
+        boxes: ArrayLike | None,
         scores: ArrayLike,
         labels: ArrayLike,
-        target_boxes: ArrayLike,
+        target_boxes: ArrayLike | None,
         target_labels: ArrayLike,
         *,
         valid: ArrayLike | None = None,
@@ -102,6 +122,10 @@ class MeanAveragePrecision(Metric):
         crowd: ArrayLike | None = None,
         area: ArrayLike | None = None,
         ignore: ArrayLike | None = None,
+        masks: ArrayLike | RunLengths | None = None,
+        target_masks: ArrayLike | RunLengths | None = None,
+        keypoints: ArrayLike | None = None,
+        target_keypoints: ArrayLike | None = None,
         weights: Weights = None,
     ) -> Self:
         """A new metric with the images folded in; no communication.
@@ -113,10 +137,12 @@ class MeanAveragePrecision(Metric):
         by itself: there is nothing to be found, and the rest of the image counts.
 
         Args:
-            boxes: the detections (N, D, 4), in `box_format`: x1, y1, x2, y2.
+            boxes: the detections (N, D, 4), in `box_format`: x1, y1, x2, y2. Of masks and key
+                points, it is not used: pass `None`.
             scores: (N, D), any finite numbers.
             labels: integers (N, D) from 0 to `num_classes - 1`.
-            target_boxes: the ground truth (N, G, 4).
+            target_boxes: the ground truth (N, G, 4). Of masks, it is not used. Of key points, it
+                may be `None`: then nothing matches a person without visible key points.
             target_labels: integers (N, G).
             valid: a mask (N, D) of detections; others are padding, and may hold anything. Without
                 it, all are valid.
@@ -124,13 +150,23 @@ class MeanAveragePrecision(Metric):
             crowd: a mask (N, G) of boxes that hold a crowd: a detection that lies in one by enough
                 of its area is ignored, and there is none to be found.
             area: (N, G), the area by which the ground truth is small, medium or large, for example
-                that of a mask; by default the area of the box.
+                that of a mask; by default the area of the box, or the pixels of the mask. Key
+                points need it, or `target_boxes`.
             ignore: a mask (N, G) of boxes that need not be found. The detection that matches one is
                 neither right nor wrong; a second one is wrong.
+            masks: with `iou_type="segm"`, the pixels of the detections (N, D, H, W). Or, outside
+                `jit`, a list for each image of masks as COCO encodes them: dicts with `size` and
+                `counts`, and None for padding. Images may then differ in size.
+            target_masks: the same of the ground truth.
+            keypoints: with `iou_type="keypoints"`, (N, D, P, 3): x, y and a number that is not
+                used, of each point.
+            target_keypoints: (N, G, P, 3): x, y, and the visibility, which is 0 for a point that is
+                not labelled. A person without labelled points need not be found.
             weights: by image, (N,).
 
         Raises:
-            MetricInputError: shapes that do not fit together; shows both.
+            MetricInputError: shapes that do not fit together; shows both. Or masks or key points
+                that `iou_type` does not use, or that it lacks.
             MetricTypeError: labels or masks that are floats.
         """
         return self.replace(
@@ -145,6 +181,10 @@ class MeanAveragePrecision(Metric):
                 crowd=crowd,
                 area=area,
                 ignore=ignore,
+                masks=masks,
+                target_masks=target_masks,
+                keypoints=keypoints,
+                target_keypoints=target_keypoints,
                 weights=weights,
             )
         )
