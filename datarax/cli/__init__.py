@@ -149,7 +149,8 @@ def _report_demo(args: argparse.Namespace) -> int:
     options += ["--slice-by", "digit", "--slice-by", "ink"] * args.slices
     argv = ["evaluate", str(args.output / "predictions.npz"), *options]
     print(f"\n$ datarax {shlex.join(argv)}", flush=True)
-    return main(argv)
+    # An earlier run of the demo may have left results there.
+    return main([*argv, "--overwrite"])
 
 
 def simulate_devices(count: int, environ: MutableMapping[str, str]) -> None:

@@ -367,6 +367,11 @@ def _add_slices(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser, contents: str, *, required: bool = False) -> None:
     about = f"folder for {contents}"
     parser.add_argument("--output", type=a_folder, metavar="DIR", required=required, help=about)
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace the results in the folder of --output, which is refused otherwise",
+    )
 
 
 def _add_gate(parser: argparse.ArgumentParser, form: str) -> None:

@@ -377,6 +377,7 @@ def merge(args: argparse.Namespace) -> int:
         raise CheckpointError(
             f"{str(folder)!r} holds an evaluation that was stopped: use another folder for --output"
         )
+    _check_unused(folder, args)
 
     def computed() -> tuple[Summary, dict[str, bytes]]:
         outcome = merge_folders(
@@ -410,12 +411,28 @@ def _completed(
 ) -> int:
     """Runs an evaluation to its end, or until Ctrl-C, and returns the exit code."""
     _check(args)
+    if args.output is not None and not args.resume:
+        _check_unused(args.output, args)
     # Before the folder is made: a wrong argument leaves nothing behind.
     evaluation = promptly(partial(prepare, args))
     with held(args.output):
         if args.output is not None:  # now, rather than when all is computed
             check_no_folders(args.output, (PARTIAL, STATE, SUMMARY, REPORT, COMPARISON))
         return _written(args, evaluation)
+
+
+def _check_unused(folder: Path, args: argparse.Namespace) -> None:
+    """Raises if a folder holds results or a state, unless they are to be replaced."""
+    found = [name for name in (PARTIAL, STATE, SUMMARY, COMPARISON) if (folder / name).exists()]
+    if not found or args.overwrite:
+        return
+    what, ways = "results", "--overwrite replaces them"
+    if PARTIAL in found:
+        what = "an evaluation that was stopped"
+        ways = "--resume continues it, --overwrite deletes it"
+    elif hasattr(args, "resume"):
+        ways = f"--resume reads no file again, {ways}"
+    raise CheckpointError(f"{str(folder)!r} holds {what}, {found[0]}: {ways}")
 
 
 def _written(args: argparse.Namespace, evaluation: _Evaluation) -> int:
@@ -671,6 +688,10 @@ def _check(args: argparse.Namespace) -> None:
         "id: names rows, which --no-rows leaves out": has_ids and args.no_rows,
         "id: is for the rows of the report: needs --output": has_ids and args.output is None,
         "resume: needs --output, the folder to continue in": args.resume and args.output is None,
+        "overwrite: needs --output": args.overwrite and args.output is None,
+        "overwrite: not with --resume, which continues what is there": (
+            args.overwrite and args.resume
+        ),
         "devices: not with --engine, whose workers use the CPU": has_engine and devices,
         "address: needs --engine": args.address is not None and not has_engine,
         "workers: needs --engine": args.workers is not None and not has_engine,

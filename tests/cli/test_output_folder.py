@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from datarax.cli import main
 from datarax.evaluation.output_folder import LOCK, held
 from tests.cli.evaluations import binary_columns, command, evaluated, refusal, write
 
@@ -185,3 +186,38 @@ for other in others:
     )
     assert done.stdout.split() == ["held", *["refused"] * 3]
     assert not (tmp_path / LOCK).exists()
+
+
+def test_results_are_only_replaced_where_that_is_asked_for(tmp_path, capsys):
+    path, out = tmp_path / "a.csv", tmp_path / "out"
+    path.write_text("score,label\n0.5,1\n0.25,0\n")
+    merged = ["merge", str(out), "--output", str(tmp_path / "all")]
+    out.mkdir()  # an empty folder holds nothing
+    for name, files in (("evaluate", [path]), ("compare", [path, path])):
+        argv = [name, *map(str, files), *TASK, "--output", str(out), "--no-progress"]
+        assert main([*argv, "--overwrite"] if name == "compare" else argv) == 0
+        before = contents(out)
+        for kept, said in (
+            ((), "--resume reads no file again, --overwrite replaces them"),
+            (("--resume", "--overwrite"), "--overwrite: not with --resume"),
+        ):
+            with pytest.raises(SystemExit) as stopped:
+                main([*argv, *kept])
+            assert stopped.value.code == 2
+            assert said in capsys.readouterr().err
+        assert contents(out) == before
+        if name == "evaluate":
+            assert main(merged) == 0
+            with pytest.raises(SystemExit) as stopped:
+                main(merged)
+            assert "holds results, state.npz: --overwrite replaces" in capsys.readouterr().err
+            assert main([*merged, "--overwrite"]) == 0
+    # A state is not deleted because --resume was forgotten.
+    (out / "partial.npz").write_bytes(b"so far")
+    with pytest.raises(SystemExit):
+        main(argv)
+    said = "holds an evaluation that was stopped, partial.npz: --resume continues it, --overwrite"
+    assert said in capsys.readouterr().err
+    assert (out / "partial.npz").read_bytes() == b"so far"
+    assert main([*argv, "--overwrite"]) == 0
+    assert not (out / "partial.npz").exists()

@@ -72,7 +72,7 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
         (out / name).write_bytes(b"earlier")
     task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
     argv = ["evaluate", str(tmp_path), *task, "--output", str(out), "--no-progress"]
-    code, shown, errors = stopped(how, *argv, *options)
+    code, shown, errors = stopped(how, *argv, *options, *(["--overwrite"] if earlier else []))
     said = None
     if how == "SIGKILL":
         assert code == -signal.SIGKILL
@@ -177,7 +177,10 @@ def test_a_stopped_comparison_keeps_its_progress_and_is_resumed(rows, rng, tmp_p
     assert main(["compare", *files, *argv, "--resume"]) == 0
     assert {path.name for path in out.iterdir()} == {"metrics.json", "comparison.html"}
     resumed = json.loads((out / "metrics.json").read_text())
-    assert main(["compare", *files, *argv, "--engine", "processes", "--workers", "1"]) == 0
+    assert (
+        main(["compare", *files, *argv, "--engine", "processes", "--workers", "1", "--overwrite"])
+        == 0
+    )
     whole = json.loads((out / "metrics.json").read_text())
     assert resumed["metrics"] == whole["metrics"]
     assert resumed["source"] == whole["source"]
