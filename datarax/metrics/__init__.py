@@ -216,6 +216,9 @@ from datarax.metrics.segmentation.hausdorff import HausdorffDistance as Hausdorf
 from datarax.metrics.segmentation.overlap import Dice as Dice
 from datarax.metrics.segmentation.overlap import GeneralizedDice as GeneralizedDice
 from datarax.metrics.segmentation.overlap import MeanIoU as MeanIoU
+from datarax.metrics.segmentation.overlap import (
+    ModifiedPanopticQuality as ModifiedPanopticQuality,
+)
 from datarax.metrics.segmentation.overlap import PanopticQuality as PanopticQuality
 from datarax.metrics.segmentation.overlap import PixelAccuracy as PixelAccuracy
 from datarax.metrics.vision.box_overlap import CIoU as CIoU

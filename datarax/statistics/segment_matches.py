@@ -41,6 +41,9 @@ class SegmentMatches(CountsInvalid):
     """The segments of a class in an image are numbered from 0 to `max_segments - 1`."""
     ignore_index: int | None = None
     """The class of pixels that are not labelled. It must not be one of the classes."""
+    stuff_matches_always: bool = False
+    """True if the segment of a class that is no thing, where the target has one, is matched
+    whatever its IoU is, also by nothing, and none is spurious or missed."""
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")
@@ -132,12 +135,20 @@ class SegmentMatches(CountsInvalid):
         # Of two segments: |A or B| = |A| + |B| - |A and B|.
         union = on_labelled[:, :, None] + there[:, None, :] - both
         match = both > union - both  # IoU > 1/2
-        overlap = xp.where(match, as_float(both) / as_float(xp.maximum(union, 1)), 0)
         spurious = (on_labelled > 0) | (elsewhere > 0)
         spurious = spurious & (~xp.any(match, 2) & (elsewhere <= on_labelled))
         missed = (there > 0) & ~xp.any(match, 1)
+        pairs = xp.sum(match, (1, 2), dtype=xp.int32)
+        if self.stuff_matches_always:
+            is_stuff = np.ones((self.num_classes, 1), bool)
+            is_stuff[list(self.things)] = False
+            stuff = beside(preds, is_stuff)
+            match = match | (stuff[..., None] & (both > 0))
+            pairs = xp.where(stuff[:, 0], xp.sum(there > 0, 1, dtype=xp.int32), pairs)
+            spurious, missed = spurious & ~stuff, missed & ~stuff
+        overlap = xp.where(match, as_float(both) / as_float(xp.maximum(union, 1)), 0)
         return {
-            "matched": xp.sum(match, (1, 2), dtype=xp.int32),  # pairs of segments
+            "matched": pairs,
             "spurious": xp.sum(spurious, 1, dtype=xp.int32),  # predicted ones without a match
             "missed": xp.sum(missed, 1, dtype=xp.int32),  # true ones without a match
             "overlap": xp.sum(overlap, (1, 2)),

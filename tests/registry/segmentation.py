@@ -262,8 +262,13 @@ SEGMENTS = Segments(
 )
 
 
-def panoptic_counts(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """By class: the weights of matched, spurious and missed segments, and the sum of IoU."""
+def panoptic_counts(
+    w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, modified: bool = False
+) -> np.ndarray:
+    """By class: the weights of matched, spurious and missed segments, and the sum of IoU.
+
+    With `modified`, a class of no things adds its IoU where the target has it, and nothing else.
+    """
 
     def segments_of(image: np.ndarray, label: int) -> list[np.ndarray]:
         own = image[..., 0] == label
@@ -279,6 +284,9 @@ def panoptic_counts(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.
             iou = np.array(
                 [[(a & b).sum() / ((a & labelled) | b).sum() for b in there] for a in found]
             ).reshape(len(found), len(there))
+            if modified and label not in THINGS:
+                counts[[0, 3], label] += v * np.array([len(there), iou.sum()])
+                continue
             match = iou > 0.5
             in_vain = [
                 a for a, own in zip(found, match, strict=True)
@@ -296,8 +304,9 @@ def panoptic_of(
     *,
     quality: str = "panoptic",
     average: str | None = "macro",
+    modified: bool = False,
 ) -> Any:
-    matched, spurious, missed, iou = panoptic_counts(w, preds, target)
+    matched, spurious, missed, iou = panoptic_counts(w, preds, target, modified=modified)
     of = matched + spurious / 2 + missed / 2
     with np.errstate(invalid="ignore", divide="ignore"):
         value = {
@@ -404,5 +413,16 @@ CASES = [
             ("panoptic", "macro"), ("panoptic", None), ("segmentation", "macro"),
             ("recognition", "macro"),
         )
+    ),
+    *(
+        Case(
+            f"modified_panoptic_{average}",
+            metrics.ModifiedPanopticQuality,
+            SEGMENTS,
+            partial(panoptic_of, average=average, modified=True),
+            PANOPTIC | {"average": average},
+            ulps=BY_IMAGE + AVERAGE,
+        )
+        for average in ("macro", None)
     ),
 ]  # fmt: skip

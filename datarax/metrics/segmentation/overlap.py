@@ -336,3 +336,33 @@ class PanopticQuality(Metric):
             part = overlap if self.quality == "panoptic" else matched
             value = (part / segments).to_float()
         return value if self.average is None else weighted_mean(value, xp.ones_like(value))
+
+
+class ModifiedPanopticQuality(PanopticQuality):
+    """Panoptic quality in which a class that is no thing has its IoU of each image.
+
+    Of a class in `things` as `PanopticQuality`. Of each other class, the sum of its IoU in all
+    images over the number of images whose target has it: an IoU of at most 1/2 counts, too, and a
+    class that is predicted where the target has none is no false positive. A class without segments
+    in the target has NaN, and is excluded from the mean. No data gives NaN.
+
+    L. Porzi and others (2019), https://doi.org/10.1109/CVPR.2019.00847. It equals torchmetrics'
+    metric of this name where all pixels are predicted to be of a class.
+
+    Raises:
+        MetricInputError: sizes that are not positive integers, `things` that are not classes, or an
+            `ignore_index` that is one.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import ModifiedPanopticQuality
+        >>> target = jnp.array([[[[0, 0], [0, 0], [0, 0], [1, 1]]]])  # (1, 1, 4, 2)
+        >>> preds = jnp.array([[[[0, 0], [2, 0], [2, 0], [1, 5]]]])
+        >>> metric = ModifiedPanopticQuality(num_classes=3, things=(1,), average=None)
+        >>> print([round(x, 4) for x in metric.update(preds, target).compute().tolist()])
+        [0.3333, 1.0, nan]
+    """
+
+    def __post_init__(self) -> None:
+        self.statistic = SegmentMatches.from_fields(self, stuff_matches_always=True)
+        self.things = self.statistic.things

@@ -176,6 +176,21 @@ def test_pixels_without_a_label_are_excluded():
     assert_within_ulps(got, np.float32([2 / 3, 1 / 1.5]), 2)
 
 
+def test_modified_panoptic_worked_example():
+    # https://lightning.ai/docs/torchmetrics/stable/detection/modified_panoptic_quality.html
+    preds = np.int32([[[[0, 0], [0, 1], [6, 0], [7, 0], [0, 2], [1, 0]]]])
+    target = np.int32([[[[0, 1], [0, 0], [6, 0], [7, 0], [6, 0], [255, 0]]]])
+    config = {"num_classes": 8, "things": (0, 1), "ignore_index": 255}
+    value = update(metrics.ModifiedPanopticQuality(**config), preds, target).compute()
+    np.testing.assert_allclose(value, (0.8 + 0.5 + 1) / 3, rtol=1e-6)
+    # Of a class that only the other image has, nothing is counted.
+    both = [np.concatenate([x, np.full_like(x, 6)]) for x in (preds, target)]
+    both[0][1, ..., 0] = 7
+    metric = metrics.ModifiedPanopticQuality(**config, average=None)
+    got = update(metric, *both).compute()
+    np.testing.assert_allclose(got, [0.8, *[np.nan] * 5, 0.25, 1], rtol=1e-6)
+
+
 def test_an_iou_of_one_half_is_no_match():
     metric = metrics.PanopticQuality(num_classes=1, things=(0,), max_segments=2)
     target, preds = stacked([0] * 4, [0] * 4), stacked([0] * 4, [0, 0, 1, 1])
