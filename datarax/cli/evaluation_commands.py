@@ -615,7 +615,7 @@ def _with_trec(request: Configuration, models: Sequence[Files]) -> Configuration
     tables = [table for files in models if (table := files.trec) is not None]
     if not tables:
         return request
-    text = models[0].text
+    text = models[0].tables[0].text
     remarks = dict.fromkeys(remark for table in tables for remark in table.remarks)
     truth = text.beside if text.all_queries else None
     return replace(

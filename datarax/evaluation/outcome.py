@@ -260,8 +260,9 @@ def merge_folders(folders: Sequence[Path], *, duplicates: bool = False, title: s
             f"{str(folders[0])!r} holds a comparison of two models: only evaluations are merged"
         )
     if others and total.config.ground_truth is not None:
+        what = "images" if total.config.task == "detection" else "queries"
         raise ConfigurationMismatchError(
-            f"{str(folders[0])!r} holds all images of {total.config.ground_truth}: images would "
+            f"{str(folders[0])!r} holds all {what} of {total.config.ground_truth}: {what} would "
             f"count twice. Evaluate one file with all results"
         )
     if others and total.config.groups:

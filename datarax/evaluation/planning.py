@@ -25,7 +25,7 @@ from datarax.evaluation.encoding import (
     listed,
     shortened,
 )
-from datarax.evaluation.files import open_table, paths_of, tables_of
+from datarax.evaluation.files import paths_of, tables_of
 from datarax.evaluation.locations import name_of
 from datarax.evaluation.name_matching import in_order_of, look_alikes, named_by
 from datarax.evaluation.outcome import PARTIAL, STATE, SUMMARY
@@ -78,7 +78,6 @@ class Files:
         text: TextFormat = TextFormat(),  # noqa: B008
         tables: Sequence[Table] = (),
     ):
-        self.text = text
         self.tables: list[Table] = list(tables)
         if not self.tables:
             given = [source] if isinstance(source, str | Path) else source
@@ -125,14 +124,15 @@ class Files:
         Raises:
             MetricInputError: there are several runs.
         """
-        if not isinstance(reader := open_table(self.identities[0], self.text), TrecFile):
+        first = self.tables[0]
+        if first.text.layout != "trec":
             return None
         if len(self.tables) > 1:
             raise MetricInputError(
                 f"--qrels takes one run, got {len(self.tables)}; datarax compare A B --qrels takes "
                 f"two"
             )
-        return reader.whole()
+        return TrecFile(first.file, first.text).whole()
 
     def first_rows(self) -> Outputs:
         """Some rows of each output, as they are in the files.

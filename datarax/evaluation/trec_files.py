@@ -6,6 +6,7 @@ https://github.com/usnistgov/trec_eval.
 
 import codecs
 import math
+import re
 from array import array
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _PIECE = 2**20
+_INTEGER = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _RUN = ("query", "Q0", "document", "rank", "score", "tag")
 _QRELS = ("query", "iteration", "document", "relevance")
 TYPES: Types = {
@@ -156,9 +158,10 @@ def run_of(file: FileIdentity, encoding: str) -> Run:
     for query, found in scores.items():
         values = np.fromiter(found.values(), np.float64, len(found))
         by_score = np.lexsort((ranks[query], -values))
-        if (np.diff(np.asarray(ranks[query])[by_score]) < 0).any():
+        by_rank, values = np.asarray(ranks[query])[by_score], values[by_score]
+        if (by_rank[1:] < by_rank[:-1]).any():
             disordered.add(query)
-        tied[query] = int((np.diff(values[by_score]) == 0).sum())
+        tied[query] = int((values[1:] == values[:-1]).sum())
         # Of equal scores, the greatest document comes first, in the order of the bytes of UTF-8,
         # which is that of the characters. Sorting keeps the order of equal scores, in reverse too.
         names = sorted(found, reverse=True)
@@ -176,11 +179,9 @@ def judgements_of(file: FileIdentity, encoding: str) -> dict[str, Documents]:
     """
     path, found = file.path, dict[str, Documents]()
     for number, (query, _, document, text) in _lines(file, _QRELS, encoding):
-        try:
-            relevance = int(text)
-        except ValueError:
-            said = f"the relevance is {text!r}; expected an integer"
-            raise _fault(path, number, said) from None
+        relevance = int(text) if _INTEGER.fullmatch(text) else None
+        if relevance is None:
+            raise _fault(path, number, f"the relevance is {text!r:.40}; expected an integer")
         documents = found.setdefault(query, {})
         if document in documents:
             raise _fault(path, number, _twice(document, query))
@@ -280,7 +281,7 @@ def _of_queries(
         )
         yield (
             f"{path}: {len(absent):,} of {len(judged):,} judged queries are not in the run "
-            f"({_some(absent)}); {what}"
+            f"({_some(absent)}); {what}. {len(counted):,} queries count"
         )
     without = [q for q in counted if max(judged[q].values()) <= 0]
     if without:
