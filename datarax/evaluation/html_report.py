@@ -17,6 +17,8 @@ from datarax.evaluation.html_tables import (
     count,
     difference_row,
     gate_rows,
+    method_sentences,
+    method_words,
     metric_row,
     sliced_differences,
     sliced_metrics,
@@ -93,6 +95,8 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
         MissingExtraError: Jinja2 is not installed.
     """
     metrics = summary["metrics"]
+    every = [row for by in summary["slices"] for row in by["rows"]]
+    level = 1 - summary["confidence"]
     return _page(
         "report.html",
         {"positive_class": None, "notes": ()} | dict(summary),
@@ -101,7 +105,7 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
         clustered=summary["config"].get("clustered"),
         metrics=[metric_row(metric) for metric in metrics],
         slices=[
-            {**by, "metrics": sliced_metrics(by["rows"], metrics, 1 - summary["confidence"])}
+            {**by, "metrics": sliced_metrics(by["rows"], metrics, level, every)}
             for by in summary["slices"]
         ],
         tests=sum(
@@ -117,13 +121,14 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
 def render_comparison(summary: Values) -> str:
     """The page of a comparison, from what its `metrics.json` holds; see `render`."""
     metrics, slices = summary["metrics"], summary["slices"]
-    rows = [*metrics, *(row for by in slices for of in by["rows"] for row in of["metrics"])]
+    every = [row for by in slices for row in by["rows"]]
+    rows = [*metrics, *(row for of in every for row in of["metrics"])]
     return _page(
         "comparison.html",
         summary,
         gate=gate_rows(summary.get("gate", ())),
         metrics=[difference_row(row) for row in metrics],
-        slices=[{**by, "metrics": sliced_differences(by["rows"], metrics)} for by in slices],
+        slices=[{**by, "metrics": sliced_differences(by["rows"], metrics, every)} for by in slices],
         tests=sum(row["p_value"] is not None for row in rows),
     )
 
@@ -167,6 +172,7 @@ def _page(template: str, summary: Values, **context: Any) -> str:
         undefined=jinja2.StrictUndefined,
     )
     helpers = (breakable, class_columns, count, inline, listed, minute, visible)
+    helpers += (method_sentences, method_words)
     environment.globals.update({helper.__name__: helper for helper in helpers})
     script = asset("report.js")
     config = json.dumps(summary["config"], indent=2, ensure_ascii=False, default=str)

@@ -14,7 +14,32 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 VERDICTS = {"a": "a is better", "b": "b is better", "differs": "differs", None: "not clear"}
 """What is said of a comparison, by its winner."""
 
+METHODS = {
+    "delta": ("delta method", "what single rows add to the value, as if it were linear in them"),
+    "wilson": ("Wilson", "the shares for which the measured one is not surprising"),
+    "delong": ("DeLong", "how single scores rank among those of the other class"),
+    "woodruff": (
+        "ranks (Woodruff)",
+        "the values whose ranks are as likely as that of the quantile",
+    ),
+    "bootstrap": ("resampling", "the middle values over draws of the rows, with repetition"),
+    "formula": ("formula", "what single rows add to the difference"),
+}
+"""The methods of intervals in words, each with what the interval is made of."""
+
 Values = Mapping[str, Any]
+
+
+def method_words(method: str | None) -> str:
+    """The name of the method of an interval; "" if there is none."""
+    return "" if method is None else METHODS.get(method, (method, ""))[0]
+
+
+def method_sentences(metrics: Iterable[Values]) -> list[str]:
+    """A sentence on each method of the intervals of some metrics."""
+    used = dict.fromkeys(metric["method"] for metric in metrics)
+    found = [METHODS[method] for method in used if method in METHODS]
+    return [f"Interval by {name}: from {said}." for name, said in found]
 
 
 def typeset(text: str) -> str:
@@ -157,9 +182,16 @@ def class_columns(columns: Sequence[Values]) -> list[dict[str, Any]]:
 
 
 def sliced_metric(
-    name: str, rows: Sequence[Values], overall: float | None, level: float = 0.05
+    name: str,
+    rows: Sequence[Values],
+    overall: float | None,
+    level: float = 0.05,
+    beside: Sequence[Values] = (),
 ) -> dict[str, Any]:
-    """A metric in all slices: on one axis and with equal decimals, so that rows can be compared."""
+    """A metric in all slices: on one axis and with equal decimals, so that rows can be compared.
+
+    The axis also holds the values of the rows `beside`, of other slicings.
+    """
     values = [row["values"].get(name) or {} for row in rows]
     known = [known_decimals(v.get("lower"), v.get("upper")) for v in values]
     decimals = [n for n in known if n is not None]
@@ -167,7 +199,8 @@ def sliced_metric(
     usual = median_high(decimals) if decimals else None
     # Over all rows there may be no value, or one that is not finite: then no line shows it.
     reference = next(iter(finite([overall])), None)
-    ends = [v.get(key) for v in values for key in ("value", "lower", "upper")]
+    shown_too = [*values, *(row["values"].get(name) or {} for row in beside)]
+    ends = [v.get(key) for v in shown_too for key in ("value", "lower", "upper")]
     axis = Axis.of([*ends, reference])
     return {
         "name": name,
@@ -189,12 +222,12 @@ def _sliced(of: Values, drawn: dict[str, Any], level: float) -> dict[str, Any]:
 
 
 def sliced_metrics(
-    rows: Sequence[Values], metrics: Sequence[Values], level: float
+    rows: Sequence[Values], metrics: Sequence[Values], level: float, beside: Sequence[Values] = ()
 ) -> list[dict[str, Any]]:
     """The metrics of slices; an adjusted p-value below the level is clear."""
     overall = {m["name"]: m.get("value") for m in metrics}
     names = dict.fromkeys(name for row in rows for name in row["values"])
-    return [sliced_metric(name, rows, overall.get(name), level) for name in names]
+    return [sliced_metric(name, rows, overall.get(name), level, beside) for name in names]
 
 
 def difference_row(row: Values) -> dict[str, Any]:
@@ -204,11 +237,17 @@ def difference_row(row: Values) -> dict[str, Any]:
     found = _difference(row, decimals, Axis.of([*ends, 0.0]))
     texts = {key: (shown(row[key], decimals), row[key]) for key in ("a", "b")}
     texts |= {key: (_probability(row[key]), row[key]) for key in ("p_value", "p_adjusted")}
-    return {**row, "reading": found, "texts": texts, "verdict": _verdict(row)}
+    said = {"verdict": _verdict(row), "why": row.get("why", "")}
+    return {**row, "reading": found, "texts": texts, **said}
 
 
-def sliced_differences(rows: Sequence[Values], metrics: Sequence[Values]) -> list[dict[str, Any]]:
-    """The differences of two models in each metric, in all slices on one axis."""
+def sliced_differences(
+    rows: Sequence[Values], metrics: Sequence[Values], beside: Sequence[Values] = ()
+) -> list[dict[str, Any]]:
+    """The differences of two models in each metric, in all slices on one axis.
+
+    The axis also holds those of the rows `beside`, of other slicings.
+    """
     overall = {metric["name"]: metric["difference"] for metric in metrics}
     found = []
     for name in dict.fromkeys(each["name"] for row in rows for each in row["metrics"]):
@@ -216,7 +255,9 @@ def sliced_differences(rows: Sequence[Values], metrics: Sequence[Values]) -> lis
         known = [known_decimals(x.get("lower"), x.get("upper")) for x in values]
         decimals = [n for n in known if n is not None]
         usual = median_high(decimals) if decimals else None
-        ends = [x.get(key) for x in values for key in ("difference", "lower", "upper")]
+        others = (x for row in beside for x in row["metrics"] if x["name"] == name)
+        shown_too = [*values, *others]
+        ends = [x.get(key) for x in shown_too for key in ("difference", "lower", "upper")]
         axis = Axis.of([*ends, 0.0])
         found.append(
             {

@@ -95,8 +95,9 @@ def test_the_page_of_a_comparison(comparison_page):
     page = Page(comparison_page)
     assert all(number == 1 for number in page.ids.values())
     assert {a["href"].removeprefix("#") for a in page.all("a")} <= page.ids.keys()
-    metrics, by, excluded = page.tables
-    assert [len(table) - 1 for table in page.tables] == [4, len(HOSTILE) + 1, 1]
+    metrics, by, *folded, excluded = page.tables
+    assert [len(table) - 1 for table in (metrics, by, excluded)] == [4, len(HOSTILE) + 1, 1]
+    assert [len(table) for table in folded] == [len(by)]
     assert metrics[1][:4] == ["accuracy", "0.8123", "0.8235", "+0.0112"]
     assert [row[5:8] for row in metrics[1:]] == [
         ["<0.0001", "<0.0001", "b is better"],
@@ -502,15 +503,26 @@ def test_nothing_is_cut_off_without_a_hint(browser, tmp_path, rng):
     path = tmp_path / "wide.html"
     path.write_text(render(summary_of(metrics, slices=by), []))
     show(browser, path)
-    first, wide, narrow = browser.find_elements("class name", "table")
     cut = "const e = arguments[0].querySelector('.scroll');"
     below = cut + "return e.scrollHeight - e.clientHeight"
     right = cut + "return e.scrollWidth - e.clientWidth"
-    assert [browser.execute_script(below, e) for e in (first, narrow)] == [0, 0]
-    assert [browser.execute_script(right, e) for e in (first, narrow)] == [0, 0]
+    # Three metrics of slices stand side by side, and the others are folded below them.
+    (fold,) = browser.find_elements("css selector", "#slices details")
+    assert fold.text.startswith("8 more metrics: metric_number_3, ")
+    opened = "for (const e of document.querySelectorAll('details')) e.open = true;"
+    browser.execute_script(opened + "return new Promise((r) => setTimeout(r, 200))")
+    tables = browser.find_elements("css selector", "#metrics .table, #slices .table")
+    assert len(tables) == 1 + 4 + 1
+    for table in tables:
+        assert browser.execute_script(below, table) == 0
+        assert browser.execute_script(right, table) == 0
+        assert table.find_element("class name", "hint").text == ""
+    # On a narrower page, a table says that it goes on.
+    show(browser, path, width=600)
+    wide = browser.find_elements("css selector", "#slices .table")[0]
     assert browser.execute_script(right, wide) > 0
-    hints = [e.find_element("class name", "hint") for e in (first, wide, narrow)]
-    assert [hint.text for hint in hints] == ["", "Scroll sideways to see all 11 metrics →", ""]
+    hint = wide.find_element("class name", "hint")
+    assert hint.text == "Scroll sideways to see all columns →"
     assert "more" in wide.get_attribute("class")
     ends = cut + (
         "const c = e.querySelector('caption > span').getBoundingClientRect();"
