@@ -27,6 +27,8 @@ Empty = Literal["skip", "zero", "one"]
 class QueryMean(MeanScore):
     """The weighted mean of the scores of queries. Queries that cannot be used are left out."""
 
+    terms_by_row = True
+
     def update(self, scores: jax.Array, code: jax.Array, *, weights: Weights = None) -> Self:
         """Folds in scores (N, ...); those with a code other than 0 are invalid."""
         w, invalid = rows_weight(Invalid(code), weights)
