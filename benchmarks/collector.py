@@ -118,7 +118,7 @@ def main() -> None:
         f"collector every {EVERY} steps": Loop.collected,
         f"blocking float() every {EVERY} steps": Loop.blocking,
     }
-    made = {label: Loop(images, labels) for label in loops}
+    made = {label: Loop(images, np.asarray(labels)) for label in loops}
     seconds: dict[str, list[float]] = {label: [] for label in loops}
     for turn in range(ROUNDS + 1):
         for label, one in loops.items():

@@ -99,7 +99,7 @@ def test_the_wheel_holds_the_package_alone(built):
     pages = {"report.css", "report.js"}
     pages |= {f"{name}.html" for name in ("page", "macros", "report", "comparison")}
     report = {f"datarax/evaluation/{name}" for name in pages}
-    assert package == modules | report | {"datarax/py.typed"}
+    assert package == modules | report | {"datarax/py.typed", "datarax/metric/names.md"}
     assert {name.partition("/")[0] for name in names - package} == {f"{NAME}.dist-info"}
     assert f"{NAME}.dist-info/licenses/LICENSE" in names
     assert (metadata.name, str(metadata.version)) == ("datarax", datarax.__version__)
@@ -114,7 +114,7 @@ def test_the_wheel_holds_the_package_alone(built):
 
 def test_the_source_distribution_holds_what_is_in_the_repository(built):
     with tarfile.open(built / f"{NAME}.tar.gz") as archive:
-        names = {m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()}
+        names = {m.name.partition("/")[2] for m in archive.getmembers() if not m.isdir()}
     assert {name.partition("/")[0] for name in names} == TOP
     for folder in ("datarax", "tests", "docs", "examples", "notebooks", "benchmarks"):
         held = {name for name in names if name.startswith(f"{folder}/")}

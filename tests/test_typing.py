@@ -28,6 +28,7 @@ from datarax import (
     training,
     uncertainty,
 )
+from datarax.evaluation.beam import CombineMetrics
 from datarax.numerics import DoubleFloat
 from tests.helpers import make_mesh
 from tests.test_public_names import EXPORTED
@@ -260,6 +261,10 @@ def test_files(tmp_path: Path):
     with evaluation.engine("processes", workers=1) as executor:
         again = datarax.evaluate(path, metrics.Accuracy(), columns=names, executor=executor)
     assert again.results() == found.results() == 0.5
+    aggregator = evaluation.Aggregator(metrics.Accuracy(), columns=names)
+    assert_type(aggregator.zero(), bytes)
+    assert_type(aggregator.finish(aggregator.zero()), metrics.Accuracy)
+    assert CombineMetrics is not None
 
 
 def test_figures():

@@ -32,7 +32,7 @@ def main() -> None:
 
 def training(runs: int) -> None:
     data, target = load_digits(return_X_y=True)
-    images, labels = (data / 16).astype(np.float32), target.astype(np.int32)
+    images, labels = (data / 16).astype(np.float32), np.asarray(target, np.int32)
     calls = {name: turns(collector.Loop(images, labels), step) for name, step in LOOPS.items()}
     times = interleaved(calls, runs, turn=0.2, clock=wall_and_processor)
     times = {name: x / collector.STEPS for name, x in times.items()}

@@ -68,7 +68,8 @@ def load() -> tuple[Digits, Digits]:
     """The 1,437 training and 360 test digits: float32 images in [0, 1] of shape (N, 64)."""
     images, labels = load_digits(return_X_y=True)
     # The intensities of the pixels are integers from 0 to 16.
-    data, rows = Digits((images / 16).astype(np.float32), labels.astype(np.int32)), len(labels)
+    labels = np.asarray(labels, np.int32)
+    data, rows = Digits((images / 16).astype(np.float32), labels), len(labels)
     split = train_test_split(np.arange(rows), test_size=0.2, stratify=labels, random_state=SEED)
     train, test = map(np.asarray, split)
     return data.at(train), data.at(test)

@@ -25,6 +25,7 @@ class MultiTask(Collection):
     Args:
         metrics: a mapping from tasks to metrics.
         prefix: what is put before all names in results, as of a `Collection`.
+        strict: a task that is not known is an error either way. Default: False.
 
     Raises:
         MetricTypeError: a value is not a metric, or the prefix is not a string.

@@ -3,18 +3,18 @@
 import json
 from pathlib import Path
 
-import lm_eval
+import lm_eval  # pyright: ignore[reportMissingImports]
 import numpy as np
 import pytest
-from inspect_ai import Task, eval
-from inspect_ai.dataset import Sample
-from inspect_ai.log import read_eval_log, write_eval_log
-from inspect_ai.model import ModelOutput
-from inspect_ai.scorer import Score, accuracy, match, mean, scorer, stderr
-from inspect_ai.solver import solver
-from lm_eval.api.model import LM
-from lm_eval.loggers import EvaluationTracker
-from lm_eval.tasks import TaskManager
+from inspect_ai import Task, eval  # pyright: ignore[reportMissingImports]
+from inspect_ai.dataset import Sample  # pyright: ignore[reportMissingImports]
+from inspect_ai.log import read_eval_log, write_eval_log  # pyright: ignore[reportMissingImports]
+from inspect_ai.model import ModelOutput  # pyright: ignore[reportMissingImports]
+from inspect_ai.scorer import Score, accuracy, match, mean, scorer, stderr  # pyright: ignore[reportMissingImports]
+from inspect_ai.solver import solver  # pyright: ignore[reportMissingImports]
+from lm_eval.api.model import LM  # pyright: ignore[reportMissingImports]
+from lm_eval.loggers import EvaluationTracker  # pyright: ignore[reportMissingImports]
+from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports]
 
 import datarax
 from datarax import InvalidValuesWarning

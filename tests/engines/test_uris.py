@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import FileSystem
 
 import datarax
 from datarax import MetricInputError
@@ -61,7 +61,7 @@ class Bucket:
     def __init__(self, name: str, options: str):
         more = "&allow_bucket_creation=true"
         self.name, self.options = name, options
-        self.system, _ = pa.fs.FileSystem.from_uri(f"s3://{name}/{options}{more}")
+        self.system, _ = FileSystem.from_uri(f"s3://{name}/{options}{more}")
         self.system.create_dir(name)
 
     def put(self, key: str, data: bytes) -> str:

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+from pyarrow.dataset import write_dataset
 
 import datarax
 from datarax import MetricInputError
@@ -250,7 +251,7 @@ def test_folders_of_other_writers(tmp_path):
     frame = {"x": [1.0, 2.0, 4.0], "k": ["a", "b", "b"]}
     pd.DataFrame(frame).to_parquet(tmp_path / "pandas", partition_cols=["k"])
     pl.DataFrame(frame).write_parquet(tmp_path / "polars", partition_by="k", mkdir=True)
-    pyarrow.dataset.write_dataset(
+    write_dataset(
         pa.table(frame), tmp_path / "arrow", format="csv", partitioning=["k"],
         partitioning_flavor="hive",
     )  # fmt: skip

@@ -271,7 +271,7 @@ def of_keypoints(x: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     near = np.exp(-squares / spread)
     counts = visible | ~some[:, None]
     overlaps = (near * counts).sum(-1) / counts.sum(-1)
-    return overlaps, np.ptp(found, axis=1).prod(-1), some
+    return overlaps, np.ptp(found, axis=1).prod(-1), np.asarray(some)
 
 
 def iou_of(found: np.ndarray, there: np.ndarray, crowd: bool) -> float:

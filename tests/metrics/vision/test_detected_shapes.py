@@ -139,7 +139,7 @@ def test_run_lengths_are_the_same_masks(rng):
         got = metric_of("segm").update(**given)
         jax.tree.map(np.testing.assert_array_equal, got.compute(), want)
     # A text of JSON, in a wrapper, and by parts.
-    text = {k: [[x and {**x, "counts": x["counts"].decode()} for x in row] for row in rows]
+    text = {k: [[x and {**x, "counts": x["counts"].decode()} for x in row] for row in rows or []]
             for k, rows in encoded(batch).items() if k.endswith("masks")}  # fmt: skip
     slices = np.int32([0, 1, 0, 1, 1, 0])
     for given in (batch, batch | text):
