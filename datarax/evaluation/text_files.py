@@ -177,7 +177,8 @@ class TextFile(PyarrowFile):
         for piece, is_last in _marked_last(self.pieces()):
             text = left + piece
             end = self.whole_rows(text, is_last=is_last)
-            if left and not end:
+            # A piece may be short: the last one, and those of another encoding.
+            if left and not end and (is_last or len(text) > _TEXT_BLOCK):
                 raise ValueError(self.endless(text))
             if text[:end].strip():
                 yield self._owned(text[:end])

@@ -204,10 +204,10 @@ def test_rows_are_told_apart_by_dates(tmp_path, capsys):
     assert command("compare", a, b, *BINARY, "--key", "day") == 0
     write(b, pa.table({**data, "day": ["2024-05-01", "2024-06-02", "2024-05-03"]}))
     capsys.readouterr()
-    error = refusal(capsys, "compare", a, b, *BINARY, "--key", "day")
-    assert "in row 2, " in error
-    assert "has '2024-05-02'" in error
-    assert "has '2024-06-02'" in error
+    assert command("compare", a, b, *BINARY, "--key", "day") == 0
+    said = capsys.readouterr().out
+    assert "2024-05-02" in said
+    assert "2024-06-02" in said
 
 
 def test_classes_may_be_dates(tmp_path):

@@ -402,7 +402,7 @@ CASES = [
             laws=False,
         )
         for kind, inputs, measures in (
-            ("segm", detected("masks", coco.with_masks), of_masks),
+            ("segm", detected("detected masks", coco.with_masks), of_masks),
             (
                 "keypoints",
                 detected("key points", coco.with_keypoints, "keypoints", "target_keypoints"),
