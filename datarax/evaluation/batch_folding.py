@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -157,10 +156,10 @@ class BatchFolding:
         """Rows as a record batch, with the columns that may be needed; others may hold anything."""
         pa = optional("pyarrow", "parquet", self.call)
         names = dict.fromkeys(name for row in rows for name in row)
-        wanted = may_be_read(self.empty.metric, self.columns)
+        wanted = may_be_read(self.empty.metric, self.columns, self.group_by)
         columns = {}
         for name in names:
-            if name != self.group_by and not any(fnmatchcase(name, each) for each in wanted):
+            if not wanted(name):
                 continue
             values = (row.get(name) for row in rows)
             try:

@@ -4,7 +4,6 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from glob import escape
 from typing import NamedTuple
 
 import datarax.metrics
@@ -199,19 +198,30 @@ def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[
     ), types
 
 
-def may_be_read(metric: Metric, columns: Columns | Mapping[str, Names] | None) -> list[str]:
-    """The names and globs of all columns that may feed the metric, before it is known which exist.
+def may_be_read(
+    metric: Metric, columns: Columns | Mapping[str, Names] | None, also: str | None = None
+) -> Callable[[str], bool]:
+    """True for each column that may feed the metric, before it is known which columns exist.
 
-    A name that has the signs of a glob matches itself, too.
+    So it is for the column `also`, and for one whose field `COLUMN.FIELD` may feed it.
     """
     names = columns.names if isinstance(columns, Columns) else dict(columns or {})
     routes = metric.routes()
     if any(route.takes_all for route in routes):
-        return ["*"]
+        return lambda name: True
     outputs = dict.fromkeys((*(route.output for route in routes), *names))
     chosen = [names.get(output, output) for output in outputs if output is not None]
-    found = [[x] if isinstance(x, str) else x for x in chosen if x is not None]
-    return [glob for each in found for name in each for glob in (name, escape(name))]
+    lists = [[x] if isinstance(x, str) else x for x in chosen if x is not None]
+    wanted = {also, *(name for each in lists for name in each)} - {None}
+
+    def may(name: str) -> bool:
+        globs = (each for each in wanted if each is not None)
+        return any(
+            name == each or fnmatch.fnmatchcase(name, each) or each.startswith(f"{name}.")
+            for each in globs
+        )
+
+    return may
 
 
 def grouping_columns(metric: Metric, feeds: Iterable[Feed]) -> list[str]:

@@ -18,6 +18,8 @@ from datarax._errors import (
     MetricInputError,
     MetricTypeError,
 )
+from datarax.evaluation.batch_folding import BatchFolding
+from datarax.evaluation.cluster_tables import folded_on_cluster
 from datarax.evaluation.columns import (
     INDEX,
     Columns,
@@ -110,6 +112,7 @@ def fold(
     decimal: str = ".",
     encoding: str = "utf-8",
     format: str | None = None,
+    group_by: str | None = None,
 ) -> Progress:
     """Folds the rows of files into a metric, part by part.
 
@@ -137,6 +140,7 @@ def fold(
         decimal: see `evaluate`.
         encoding: see `evaluate`.
         format: see `evaluate`.
+        group_by: see `evaluate`.
 
     Raises:
         MetricInputError: as for `evaluate`; or `start` is of other files, or they have changed.
@@ -159,9 +163,24 @@ def fold(
     check_foldable(metric)
     _check_devices(devices, executor)
     text = TextFormat.checked(delimiter, encoding, decimal, missing_values, format)
+    on_cluster = folded_on_cluster(source)
+    if on_cluster is not None:
+        if executor or devices or start or missing_values:
+            raise MetricInputError(
+                "evaluate: the workers of its cluster fold this source, so devices= and executor=, "
+                "start= and missing_values= have no effect; leave them out"
+            )
+        state = on_cluster(BatchFolding(metric, columns, group_by, "evaluate"))
+        return Progress(state.metric, state.rows, dict(state.excluded), done=(0,), total=1)
     found: Any = source if text.logs is not None else stream_of(source, text)
     if not isinstance(found, Stream):
-        folds = FileFold.of_tables(tables_of(found, text), metric, columns, batch_size, devices)
+        tables = tables_of(found, text)
+        if group_by is not None and len(tables) > 1:
+            raise MetricInputError(
+                f"evaluate: group_by={group_by!r}: the rows with one value of it may lie in two of "
+                f"the {len(tables)} files; give them as one table, such as pyarrow.dataset.dataset"
+            )
+        folds = FileFold.of_tables(tables, metric, columns, batch_size, devices)
     elif start is not None:
         raise MetricInputError(
             f"fold: start= continues with the parts that are left, and {found.table.path} has no "
@@ -403,6 +422,7 @@ def evaluate(
     decimal: str = ...,
     encoding: str = ...,
     format: str | None = ...,
+    group_by: str | None = ...,
 ) -> M: ...
 
 
@@ -421,6 +441,7 @@ def evaluate(
     decimal: str = ...,
     encoding: str = ...,
     format: str | None = ...,
+    group_by: str | None = ...,
 ) -> Collection: ...
 
 
@@ -438,6 +459,7 @@ def evaluate(
     decimal: str = ".",
     encoding: str = "utf-8",
     format: str | None = None,
+    group_by: str | None = None,
 ) -> Metric:
     """The metric with all rows of some files, of a table or of a stream folded in.
 
@@ -459,7 +481,8 @@ def evaluate(
             `__arrow_c_stream__`, such as a data frame of Polars or pandas, a relation of DuckDB, a
             table, a reader or a dataset of pyarrow; or an iterator of these, such as one of record
             batches. A stream is read once, in this process; with an executor, the workers get its
-            rows. All but NPZ need the extra `parquet`.
+            rows. Or a data frame of Dask or a dataset of Ray, whose own workers fold it. All but
+            NPZ need the extra `parquet`.
         metrics: a metric without data, or a dict of metrics. With `format`, it may be left out:
             then it is the mean of each score, with a clustered interval.
         columns: by output that the metrics take, a column, a list of columns or a glob; see
@@ -487,6 +510,9 @@ def evaluate(
             of them, or `.eval` and `.json` files of Inspect, or `samples_*.jsonl` of lm-eval. A row
             is a sample and a column a score; other columns are `sample.id`, `sample.question` (a
             number, for `cluster=`), `log.task`, `log.model`, and `metadata.*` or `doc.*`.
+        group_by: the column of queries, for metrics of queries that are given as flat rows. Dask
+            and Ray bring the rows of a query together by it. In one file or table they are together
+            without it; several files are refused, as a query may lie in two of them.
 
     Raises:
         MetricInputError: no file, a damaged file, one that changes while it is read, a missing
@@ -533,6 +559,7 @@ def evaluate(
             decimal=decimal,
             encoding=encoding,
             format=format,
+            group_by=group_by,
         )
     if found:
         warn(f"evaluate: {'; '.join(found)}", InvalidValuesWarning)

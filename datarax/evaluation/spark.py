@@ -1,18 +1,17 @@
 """Evaluating the rows of a data frame of Spark, on its executors."""
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from datarax._checks import kind
 from datarax._errors import MetricTypeError
 from datarax._optional import optional
-from datarax.evaluation.batch_folding import BatchFolding
+from datarax.evaluation.arrow_files import roots_of
+from datarax.evaluation.batch_folding import BatchFolding, as_batch
 from datarax.evaluation.columns import Columns, Names
-from datarax.evaluation.partial_state import portable
-from datarax.evaluation.state_bytes import BatchState, as_bytes, state_of
+from datarax.evaluation.state_rows import FAN_IN, merged_row, state_row, states_in
 from datarax.evaluation.tables import key_of
 from datarax.metric.base import Metric
 from datarax.wrappers.collection import Collection
@@ -20,10 +19,9 @@ from datarax.wrappers.collection import Collection
 if TYPE_CHECKING:
     import pyarrow
 
-FAN_IN = 32
-"""The number of states that a task merges, and the most that the driver gets."""
 _SCHEMA = "place bigint, state binary, error binary"
 
+Batches: TypeAlias = "Iterator[pyarrow.RecordBatch]"
 M = TypeVar("M", bound=Metric)
 
 
@@ -90,7 +88,8 @@ def evaluate(
             f"spark.evaluate: got {kind(dataframe)}; expected a pyspark.sql.DataFrame"
         )
     folding = BatchFolding(metrics, columns, group_by, "spark.evaluate")
-    names = [*folding.plan(_schema(dataframe)).names]
+    schema = _schema(dataframe)
+    names = [*roots_of(folding.plan(schema).names, schema.names)]
     if group_by is not None and group_by not in names:
         names.append(group_by)
     # Without the signs that `mapInArrow` would take for a field of a struct.
@@ -109,10 +108,10 @@ def evaluate(
             found = found.withColumn("place", place).repartition(number, "place")
             found = found.sortWithinPartitions("place")
             found = found.mapInArrow(partial(_merged, folding), _SCHEMA)
-        last = sorted(found.collect(), key=lambda row: row.place)
+        last = found.sort("place").toArrow()
     finally:
         states.unpersist()
-    return folding.result(folding.merged(_opened(folding, ((x.state, x.error) for x in last))))
+    return folding.result(folding.merged(states_in(folding, as_batch(last, "spark.evaluate"))))
 
 
 def _schema(dataframe: Any) -> "pyarrow.Schema":
@@ -134,55 +133,14 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _folded(
-    folding: BatchFolding, names: list[str], batches: Iterable["pyarrow.RecordBatch"]
-) -> Iterator["pyarrow.RecordBatch"]:
+def _folded(folding: BatchFolding, names: list[str], batches: Batches) -> Batches:
     """The state of one partition, as a record batch of one row."""
     context = optional("pyspark", "spark", "spark.evaluate").TaskContext.get()
     place = context.partitionId() if context is not None else 0
     named = (batch.rename_columns(names) for batch in batches)
-    yield from _row([place], lambda: folding.folded(named, key_of("spark", place)))
+    yield state_row([place], lambda: folding.folded(named, key_of("spark", place)))
 
 
-def _merged(
-    folding: BatchFolding, batches: Iterable["pyarrow.RecordBatch"]
-) -> Iterator["pyarrow.RecordBatch"]:
-    """The states of some rows, merged to one row."""
-    places: list[int] = []
-
-    def states() -> Iterator[tuple[bytes, bytes]]:
-        for batch in batches:
-            for row in range(batch.num_rows):
-                places.append(batch["place"][row].as_py())
-                yield batch["state"][row].as_py(), batch["error"][row].as_py()
-
-    yield from _row(places, lambda: folding.merged(_opened(folding, states())))
-
-
-def _row(places: list[int], call: Callable[[], BatchState]) -> Iterator["pyarrow.RecordBatch"]:
-    """A state as a row; also an error, as a value: Spark would run the task again four times.
-
-    The place of the row is the first of `places`, which `call` may fill.
-    """
-    pa = optional("pyarrow", "spark", "spark.evaluate")
-    state, error = None, None
-    try:
-        found = call()
-        if not found.rows and not found.excluded:
-            return
-        state = as_bytes(found)
-    except Exception as problem:
-        error = pickle.dumps(portable(problem))
-    types = {"place": pa.int64(), "state": pa.binary(), "error": pa.binary()}
-    values = {"place": places[0], "state": state, "error": error}
-    yield pa.record_batch({name: pa.array([values[name]], types[name]) for name in types})
-
-
-def _opened(
-    folding: BatchFolding, rows: Iterable[tuple[bytes | None, bytes | None]]
-) -> Iterator[BatchState]:
-    for state, error in rows:
-        if error is not None:
-            raise pickle.loads(error)
-        assert state is not None
-        yield state_of(state, folding.empty.metric)
+def _merged(folding: BatchFolding, batches: Batches) -> Batches:
+    """The states of some partitions, merged to one."""
+    yield merged_row(folding, batches)
