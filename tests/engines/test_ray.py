@@ -1,6 +1,7 @@
 """Datasets of Ray, on a real cluster of this machine."""
 
 import os
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +29,10 @@ data: Any = import_module("ray.data")
 @pytest.fixture(scope="module")
 def cluster():
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, address="local")
+    with warnings.catch_warnings():
+        # Of JAX, about the fork by which Ray starts its processes: each is another program at once.
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, address="local")
     data.DataContext.get_current().enable_progress_bars = False
     yield
     ray.shutdown()
