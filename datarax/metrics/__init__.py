@@ -225,6 +225,8 @@ from datarax.metrics.vision.box_overlap import CIoU as CIoU
 from datarax.metrics.vision.box_overlap import DIoU as DIoU
 from datarax.metrics.vision.box_overlap import GIoU as GIoU
 from datarax.metrics.vision.box_overlap import IoU as IoU
+from datarax.metrics.vision.detection_curves import DetectionCurve as DetectionCurve
+from datarax.metrics.vision.detection_curves import DetectionF1 as DetectionF1
 from datarax.metrics.vision.feature_distances import FID as FID
 from datarax.metrics.vision.feature_distances import KID as KID
 from datarax.metrics.vision.feature_distances import InceptionScore as InceptionScore

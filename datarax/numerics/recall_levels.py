@@ -46,6 +46,17 @@ class RankedDetections(NamedTuple):
         return cls(label, first, last, first | differs)
 
 
+class LevelCurve(NamedTuple):
+    """The curves of T thresholds and C classes at the levels of recall, the highest first."""
+
+    precision: jax.Array
+    """The highest precision at each level or a higher one, (T, C, LEVELS); 0 beyond the recall."""
+    place: jax.Array
+    """The row of the highest score whose recall reaches each level; -1 if none does."""
+    recall: DoubleFloat
+    """The recall of all detections, (T, C)."""
+
+
 def average_precision(
     ranking: RankedDetections, right: jax.Array, wrong: jax.Array, support: DoubleFloat
 ) -> tuple[DoubleFloat, DoubleFloat]:
@@ -60,11 +71,16 @@ def average_precision(
         wrong: the weights of those that are wrong, (T, n).
         support: the weight of the ground truth of each class, (C,).
     """
+    curve = level_curve(ranking, right, wrong, support)
+    return DoubleFloat.of(curve.precision).sum(-1) / LEVELS, curve.recall
+
+
+def level_curve(
+    ranking: RankedDetections, right: jax.Array, wrong: jax.Array, support: DoubleFloat
+) -> LevelCurve:
+    """The curves of precision at the levels of recall; see `average_precision`."""
     label, size = ranking.label, support.shape[0]
-    both = xp.stack([right, wrong])
-    last = xp.broadcast_to(ranking.last[None, None], both.shape)
-    sums = run_suffix_sums(DoubleFloat.of(both), last)
-    hits, misses = sums[0], sums[1]
+    hits, misses = running_sums(ranking, right, wrong)
     reached = _levels_reached(hits, support[xp.minimum(label, size - 1)])
     precision = (hits / (hits + misses)).to_float()
     precision = xp.where(ranking.is_point[None] & (hits.high > 0), precision, 0)
@@ -78,17 +94,65 @@ def average_precision(
     key = label[None] * (LEVELS + 1) + (LEVELS - reached)
     wanted = (classes * (LEVELS + 1) + missed).reshape(-1)
 
-    def at_levels(key: jax.Array, precision: jax.Array) -> jax.Array:
+    def at_levels(key: jax.Array, precision: jax.Array) -> tuple[jax.Array, jax.Array]:
         place = xp.searchsorted(key, wanted, side="right").astype(xp.int32) - 1
         found = xp.where(place >= 0, label[place], size).reshape(size, LEVELS) == classes
-        return xp.where(found, precision[place].reshape(size, LEVELS), 0)
+        best = xp.where(found, precision[place].reshape(size, LEVELS), 0)
+        return best, xp.where(found, place.reshape(size, LEVELS), -1)
 
-    best = DoubleFloat.of(vmap(at_levels)(key, precision))
+    best, place = vmap(at_levels)(key, precision)
     start = xp.searchsorted(label, classes[:, 0]).astype(xp.int32)
     start = xp.minimum(start, label.size - 1)
     hits = hits[:, start]
     hits = where((label[start] == classes[:, 0])[None], hits, hits * 0)
-    return best.sum(-1) / LEVELS, hits / support[None]
+    return LevelCurve(best, place, hits / support[None])
+
+
+def running_sums(
+    ranking: RankedDetections, right: jax.Array, wrong: jax.Array
+) -> tuple[DoubleFloat, DoubleFloat]:
+    """The weights of right and of wrong detections of each row's class with its score or a higher
+    one, (T, n), at the first row of the score."""
+    both = xp.stack([right, wrong])
+    last = xp.broadcast_to(ranking.last[None, None], both.shape)
+    sums = run_suffix_sums(DoubleFloat.of(both), last)
+    return sums[0], sums[1]
+
+
+def sums_above(
+    ranking: RankedDetections,
+    score: jax.Array,
+    right: jax.Array,
+    wrong: jax.Array,
+    least: jax.Array,
+    size: int,
+) -> tuple[DoubleFloat, DoubleFloat]:
+    """The weights of right and wrong detections with at least a score, by class: (T, S, C).
+
+    Args:
+        ranking: the order of the n detections.
+        score: their scores, (n,).
+        right: the weights of those that are right, (T, n).
+        wrong: the weights of those that are wrong, (T, n).
+        least: the S least scores.
+        size: the number of classes C.
+    """
+    label, classes = ranking.label, xp.arange(size, dtype=ranking.label.dtype)
+    below = xp.cumsum((score[None] < least[:, None]).astype(xp.int32), 1)
+    below = xp.concatenate([xp.zeros_like(below[:, :1]), below], 1)
+    start, stop = (
+        xp.searchsorted(label, classes, side=side).astype(xp.int32) for side in ("left", "right")
+    )
+    # Rows of a class are sorted by score: those below a score are its first.
+    place = start[None] + below[:, stop] - below[:, start]
+    some, place = place < stop[None], xp.minimum(place, label.size - 1)
+
+    def at_places(sums: DoubleFloat) -> DoubleFloat:
+        found = sums[:, place]
+        return where(some[None], found, found * 0)
+
+    hits, misses = running_sums(ranking, right, wrong)
+    return at_places(hits), at_places(misses)
 
 
 def _levels_reached(hits: DoubleFloat, support: DoubleFloat) -> jax.Array:

@@ -105,6 +105,7 @@ class Ranked(NamedTuple):
     """The detections that are kept, in the order of a `RankedDetections`."""
 
     ranking: RankedDetections
+    score: jax.Array
     tier: jax.Array
     """The place in `max_detections` of the least number of detections that includes it."""
     words: jax.Array
@@ -371,6 +372,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         packed = xp.stack(words)[:, order].astype(xp.int32)
         return Ranked(
             RankedDetections.of(label // tiers, score),
+            score,
             label % tiers,
             packed.reshape(len(AREAS), -1, packed.shape[-1]),
             w,

@@ -85,6 +85,7 @@ def mean_overlap(w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, name: 
 # Detections.
 
 CLASSES, FOUND, THERE = 3, 5, 4
+F1_THRESHOLDS = (-1.0, 0.25, 0.5, 0.75, 2.0)
 
 
 def images(rng: np.random.Generator, size: int, **config: Any) -> Arrays:
@@ -307,6 +308,60 @@ def curve(support: float, rows: np.ndarray) -> tuple[float, float]:
     return fsum(best) / 101, max(recall)
 
 
+def curves_of(w: np.ndarray, **given: np.ndarray) -> dict[str, np.ndarray]:
+    """The curves at the levels of recall, (T, C, 101)."""
+    precision, score = np.full((2, 10, CLASSES, 101), np.nan)
+    for label in range(CLASSES):
+        support, rows = matched(w, label, (0, 1e10), given, of_boxes)
+        for t in range(10) if support else ():
+            points = [(*point_of(rows[:, t], s, support), s) for s in np.unique(rows[:, t, 0])]
+            recall, exact, least = np.array(points).reshape(-1, 3).T
+            reached = recall >= LEVELS[:, None]
+            precision[t, label] = np.where(reached, exact, 0).max(1, initial=0)
+            score[t, label] = np.where(reached, least, -np.inf).max(1, initial=-np.inf)
+    score[~np.isfinite(score)] = np.nan
+    return {"precision": precision, "score": score, "recall": np.arange(101) / 100}
+
+
+def point_of(rows: np.ndarray, score: float, support: float) -> tuple[float, float]:
+    """The recall and the precision of the detections with at least a score."""
+    _, weight, _, right = rows[rows[:, 0] >= score].T
+    hits, misses = fsum(weight[right == 1]), fsum(weight[right == 0])
+    return hits / support, hits / (hits + misses) if hits else 0.0
+
+
+def f1_of(
+    w: np.ndarray, *, thresholds: tuple[float, ...], average: str | None, **given: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The F1 score, the precision and the recall at an IoU of 0.5 and 0.7, (S, C) or (S,)."""
+    parts = np.full((3, 2, len(thresholds), CLASSES), np.nan)
+    for label in range(CLASSES):
+        support, rows = matched(w, label, (0, 1e10), given, of_boxes)
+        for s, least in enumerate(thresholds) if support else ():
+            for i, t in enumerate((0, 4)):
+                _, weight, _, right = rows[rows[:, t, 0] >= np.float32(least), t].T
+                hits, misses = fsum(weight[right == 1]), fsum(weight[right == 0])
+                parts[:, i, s, label] = (
+                    2 * hits / (hits + misses + support),
+                    hits / (hits + misses) if hits + misses else np.nan,
+                    hits / support,
+                )
+
+    def mean(x: np.ndarray, axis: int) -> np.ndarray:
+        some = np.isfinite(x)
+        with np.errstate(invalid="ignore"):
+            return np.where(some, x, 0).sum(axis) / some.sum(axis)
+
+    f1, precision, recall = mean(parts, 1) if average is None else mean(mean(parts, 1), -1)
+    # The best of values that are within a rounding of each other is any of them.
+    least = np.float32(thresholds)
+    best = np.where(np.isnan(f1[0]), np.nan, least[np.argmax(f1.round(6), 0)])
+    return {
+        "f1": f1, "precision": precision, "recall": recall, "threshold": least,
+        "best_f1": f1.max(0), "best_threshold": best,
+    }  # fmt: skip
+
+
 def coco_precision(w: np.ndarray, **given: np.ndarray) -> dict[str, float] | None:
     if not np.isin(w, (0, 1)).all():
         return None
@@ -388,6 +443,36 @@ CASES = [
         reference=coco_precision,
         ulps=2,  # precisions are rounded, all their means are double-floats that are rounded once
         exact=True,
+    ),
+    Case(
+        "detection_curve",
+        metrics.DetectionCurve,
+        DETECTIONS,
+        curves_of,
+        {"num_classes": CLASSES, "capacity": 512},
+        empty={"recall": np.arange(101, dtype=np.float32) / np.float32(100)},
+        exact=True,
+        perfect="any",
+    ),
+    *(
+        Case(
+            f"detection_f1_{average}",
+            metrics.DetectionF1,
+            DETECTIONS,
+            partial(f1_of, thresholds=F1_THRESHOLDS, average=average),
+            {
+                "num_classes": CLASSES,
+                "capacity": 512,
+                "average": average,
+                "thresholds": F1_THRESHOLDS,
+                "iou_thresholds": (0.5, 0.7),
+            },
+            ulps=4,  # each ratio is rounded once, and the means of two and of three
+            exact=True,
+            empty={"threshold": np.float32(F1_THRESHOLDS)},
+            perfect="any",
+        )
+        for average in ("macro", None)
     ),
     *(
         Case(

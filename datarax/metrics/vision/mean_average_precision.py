@@ -21,49 +21,8 @@ from datarax.statistics.detected_shapes import COCO_SIGMAS, counts_of_runs
 from datarax.statistics.detections import Detections, IoUType
 
 
-class MeanAveragePrecision(Metric):
-    """The mean average precision and recall of detected boxes, as COCO's evaluation has them.
-
-    In each image, the detections of a class are matched to its ground truth in the order of their
-    scores, at each of `iou_thresholds`. The average precision of a class is the mean
-    over the levels of recall 0, 0.01, ..., 1 of the highest precision at that recall or a higher
-    one; its recall is that of all its detections. A dict, of means over classes and thresholds:
-
-    - `map`; at one threshold `map_50`, `map_75`, which are NaN if it is none of `iou_thresholds`;
-      for boxes of up to 32^2, up to 96^2 and more pixels `map_small`, `map_medium`, `map_large`;
-    - `mar_1`, `mar_10`, `mar_100`: the recall of so many detections of a class in each image, for
-      each of `max_detections`; `mar_small`, `mar_medium`, `mar_large`;
-    - with `per_class=True`, `map_per_class`, (C,).
-
-    A class without ground truth has NaN, and is excluded from the mean; no ground truth at all
-    gives NaN, where COCO's evaluation has -1. It equals `pycocotools.cocoeval.COCOeval` where no
-    two detections of a class have equal scores. Equal scores count together: the curve has one
-    point for them, so the order of images does not matter.
-
-    Masks and key points are matched in place of boxes with `iou_type="segm"` or `"keypoints"`.
-
-    A batch is matched when it is folded in. The outcome is kept for the first `capacity`
-    detections: a state of 28 bytes for each (56 with x64). `invalid_count()` counts the others, and
-    `on_invalid` applies to them. Reading takes about `200 * capacity` more bytes for a while.
-
-    T.-Y. Lin and others (2014), https://doi.org/10.1007/978-3-319-10602-1_48.
-
-    Raises:
-        MetricInputError: sizes that are not positive integers, more than 2^20 classes, thresholds
-            or numbers of detections that do not increase.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.metrics import MeanAveragePrecision
-        >>> target = jnp.array([[[0, 0, 10, 10], [20, 0, 30, 10]]])  # one image
-        >>> boxes = jnp.array([[[0, 0, 10, 8], [50, 50, 60, 60], [20, 0, 30, 10]]])
-        >>> scores, labels = jnp.array([[0.9, 0.8, 0.7]]), jnp.array([[0, 0, 0]])
-        >>> metric = MeanAveragePrecision(num_classes=1)
-        >>> metric = metric.update(boxes, scores, labels, target, jnp.array([[0, 0]]))
-        >>> value = metric.compute()
-        >>> print(*(f"{name} {value[name]:.3f}" for name in ("map", "map_50", "mar_100")))
-        map 0.635 map_50 0.835 mar_100 0.850
-    """
+class DetectionMetric(Metric):
+    """What is computed of detections that are matched to their ground truth, image by image."""
 
     higher_is_better = True
     tasks = ("detection",)
@@ -71,8 +30,6 @@ class MeanAveragePrecision(Metric):
     """The number of classes, numbered from 0."""
     capacity: int = 2**17
     """The number of detections that are kept in all."""
-    average: Literal["macro"] | None = "macro"
-    """"macro" is the mean over the classes with ground truth; `None` gives one value per class."""
     iou_thresholds: tuple[float, ...] | None = None
     """The least IoU of a match, increasing; `None` for 0.5, 0.55, ..., 0.95. More than 12 take 16
     more bytes for each 12."""
@@ -89,8 +46,6 @@ class MeanAveragePrecision(Metric):
     sigmas: tuple[float, ...] = COCO_SIGMAS
     """Of key points: how far annotators place each point apart, over the square root of the area.
     The default are COCO's 17 points of a person."""
-    per_class: bool = False
-    """Whether `map_per_class` is given, too."""
 
     statistic: Detections = state()
 
@@ -188,6 +143,56 @@ class MeanAveragePrecision(Metric):
                 weights=weights,
             )
         )
+
+
+class MeanAveragePrecision(DetectionMetric):
+    """The mean average precision and recall of detected boxes, as COCO's evaluation has them.
+
+    In each image, the detections of a class are matched to its ground truth in the order of their
+    scores, at each of `iou_thresholds`. The average precision of a class is the mean
+    over the levels of recall 0, 0.01, ..., 1 of the highest precision at that recall or a higher
+    one; its recall is that of all its detections. A dict, of means over classes and thresholds:
+
+    - `map`; at one threshold `map_50`, `map_75`, which are NaN if it is none of `iou_thresholds`;
+      for boxes of up to 32^2, up to 96^2 and more pixels `map_small`, `map_medium`, `map_large`;
+    - `mar_1`, `mar_10`, `mar_100`: the recall of so many detections of a class in each image, for
+      each of `max_detections`; `mar_small`, `mar_medium`, `mar_large`;
+    - with `per_class=True`, `map_per_class`, (C,).
+
+    A class without ground truth has NaN, and is excluded from the mean; no ground truth at all
+    gives NaN, where COCO's evaluation has -1. It equals `pycocotools.cocoeval.COCOeval` where no
+    two detections of a class have equal scores. Equal scores count together: the curve has one
+    point for them, so the order of images does not matter.
+
+    Masks and key points are matched in place of boxes with `iou_type="segm"` or `"keypoints"`.
+
+    A batch is matched when it is folded in. The outcome is kept for the first `capacity`
+    detections: a state of 28 bytes for each (56 with x64). `invalid_count()` counts the others, and
+    `on_invalid` applies to them. Reading takes about `200 * capacity` more bytes for a while.
+
+    T.-Y. Lin and others (2014), https://doi.org/10.1007/978-3-319-10602-1_48.
+
+    Raises:
+        MetricInputError: sizes that are not positive integers, more than 2^20 classes, thresholds
+            or numbers of detections that do not increase.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import MeanAveragePrecision
+        >>> target = jnp.array([[[0, 0, 10, 10], [20, 0, 30, 10]]])  # one image
+        >>> boxes = jnp.array([[[0, 0, 10, 8], [50, 50, 60, 60], [20, 0, 30, 10]]])
+        >>> scores, labels = jnp.array([[0.9, 0.8, 0.7]]), jnp.array([[0, 0, 0]])
+        >>> metric = MeanAveragePrecision(num_classes=1)
+        >>> metric = metric.update(boxes, scores, labels, target, jnp.array([[0, 0]]))
+        >>> value = metric.compute()
+        >>> print(*(f"{name} {value[name]:.3f}" for name in ("map", "map_50", "mar_100")))
+        map 0.635 map_50 0.835 mar_100 0.850
+    """
+
+    average: Literal["macro"] | None = "macro"
+    """"macro" is the mean over the classes with ground truth; `None` gives one value per class."""
+    per_class: bool = False
+    """Whether `map_per_class` is given, too."""
 
     def compute(self) -> PyTree:
         ranked, support = self.statistic.ranked(), self.statistic.support

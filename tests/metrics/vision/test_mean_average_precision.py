@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import datarax
-from datarax.metrics import MeanAveragePrecision
+from datarax.metrics import DetectionCurve, DetectionF1, MeanAveragePrecision
 from tests import coco
 from tests.helpers import update
 
@@ -102,6 +102,34 @@ def test_a_box_of_negative_size_is_invalid():
         assert int(seen.invalid_count()) == 1
         seen = metric.update(abs(box), scores, labels, flat, labels, ignore=labels + 1)
         assert int(seen.invalid_count()) == 0
+
+
+def test_curves_equal_those_of_pycocotools(rng):
+    batch = images(rng, right=0.8)
+    evaluation = coco.evaluated(batch, CLASSES).eval
+    config = {"num_classes": CLASSES, "capacity": 1024}
+    seen = update(DetectionCurve(**config), **batch).compute()
+    for name, of in (("precision", "precision"), ("score", "scores")):
+        want = np.moveaxis(evaluation[of][..., 0, 2], 1, 2)
+        if name == "score":  # 0 beyond the recall
+            want = np.where(want == 0, np.nan, want)
+        np.testing.assert_allclose(seen[name], np.where(want < 0, np.nan, want), atol=1e-7)
+    both = {"map": METRIC.replace(average="macro"), "curve": DetectionCurve(**config)}
+    value = datarax.Collection(both).update(**batch).compute()
+    np.testing.assert_allclose(value["map/map"], np.nanmean(value["curve/precision"]), rtol=1e-6)
+
+
+def test_the_best_threshold_of_the_score():
+    for thresholds in ((), 0.5, (0.5, 0.2), (0.1, np.inf), "0.5"):
+        with pytest.raises(datarax.MetricInputError, match="thresholds="):
+            DetectionF1(num_classes=1, thresholds=thresholds)
+    box = np.float32([[[0, 0, 9, 9], [50, 50, 60, 60]]])
+    labels, scores = np.zeros((1, 2), np.int32), np.float32([[0.5, 0.1]])
+    metric = DetectionF1(num_classes=2, thresholds=(0.1, 0.3, 0.5, 0.7))
+    value = metric.update(box, scores, labels, box[:, :1], labels[:, :1]).compute()
+    np.testing.assert_allclose(value["f1"], [2 / 3, 1, 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(value["precision"], [0.5, 1, 1, np.nan])
+    assert (value["best_f1"], value["best_threshold"]) == (1, np.float32(0.3))
 
 
 def test_no_order_matters(rng):
