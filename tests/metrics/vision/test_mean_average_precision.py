@@ -8,7 +8,7 @@ import pytest
 import datarax
 from datarax.metrics import DetectionCurve, DetectionF1, MeanAveragePrecision
 from tests import coco
-from tests.helpers import update
+from tests.helpers import compiled_update, update, x64
 
 SHAPE = {"images": 8, "detections": 150, "boxes": 12}
 CLASSES = 3
@@ -254,13 +254,54 @@ def test_slices(rng):
 
 def test_float64(rng):
     batch = images(rng)
-    with jax.enable_x64(True):
+    with x64():
         batch["boxes"] = np.sort(rng.random((8, 150, 2, 2)), 2).reshape(8, 150, 4) * 50
         metric = MeanAveragePrecision(num_classes=CLASSES, capacity=2048)
         value = update(metric, **batch).compute()
         assert value["map"].dtype == jnp.float64
     for name, want in coco.summary(batch, CLASSES).items():
         np.testing.assert_allclose(value[name], want, atol=1e-12, err_msg=name)
+
+
+def test_an_overlap_that_equals_a_threshold():
+    """13/20 reaches 0.65, as the division of float64 does, though 0.65 is not 13/20 exactly."""
+    fractions = [
+        (n, whole)
+        for whole in range(1, 250)
+        for n in range(whole // 2, whole)
+        if np.abs(n / whole - np.linspace(0.5, 0.95, 10)).min() < 1e-9
+    ]
+    images = len(fractions)
+    boxes, target = np.zeros((2, images, 1, 4), np.float32)
+    boxes[:, 0, 2], target[:, 0, 2] = np.array(fractions).T
+    boxes[..., 3] = target[..., 3] = 1
+    one = np.ones((images, 1), np.int32)
+    batch = {
+        "boxes": boxes,
+        "scores": np.linspace(0, 1, images, dtype=np.float32)[:, None],
+        "labels": 0 * one,
+        "target_boxes": target,
+        "target_labels": 0 * one,
+    }
+    masks = {
+        "masks": np.arange(250) < boxes[..., 2, None],
+        "target_masks": np.arange(250) < target[..., 2, None],
+    }
+    reached = [
+        sum(n / whole >= least for n, whole in fractions) for least in np.linspace(0.5, 0.95, 10)
+    ]
+    for on in (False, True):
+        with x64(on):
+            for kind, given in {
+                "bbox": batch,
+                "segm": batch
+                | {name: x[:, :, None] for name, x in masks.items()}
+                | {"boxes": None, "target_boxes": None},
+            }.items():
+                metric = MeanAveragePrecision(num_classes=1, capacity=images, iou_type=kind)
+                for seen in (update(metric, **given), compiled_update(metric, **given)):
+                    got = seen.compute()["mar_100"] * images
+                    np.testing.assert_allclose(got, np.mean(reached), rtol=1e-6, err_msg=kind)
 
 
 @pytest.mark.parametrize(
