@@ -107,11 +107,11 @@ browser: ## Install Chromium with apt, for the tests of the report
 bench: $(VENV)/.ready ## Run the benchmarks
 	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-bench-peers: $(PEERS)/.ready ## Measure datarax beside other libraries, for docs/performance.md
-	$(PEERS)/bin/python -m benchmarks.peers --write docs/performance.md
+bench-peers: $(PEERS)/.ready ## Measure datarax beside other libraries, for the pages on performance
+	$(PEERS)/bin/python -m benchmarks.peers --write docs
 
-bench-host: $(PEERS)/.ready ## Measure calls outside jit beside torchmetrics, for docs/performance.md
-	$(PEERS)/bin/python benchmarks/host.py --write docs/performance.md
+bench-host: $(PEERS)/.ready ## Measure calls outside jit beside torchmetrics, for docs/performance/outside-jit.md
+	$(PEERS)/bin/python benchmarks/host.py --write docs/performance/outside-jit.md
 
 bench-trainers: $(VENV)/.ready ## Measure the steps of the examples of trainers, for docs/trainers.md
 	$(BIN)/python benchmarks/trainers.py --write docs/trainers.md

@@ -1,7 +1,7 @@
 """How often 95 % intervals cover the true value: `python benchmarks/coverage.py [--write PAGE]`.
 
 Each data set is simulated, so the true value is known. It is folded in one batch, in 37 merged
-ones, and over 8 simulated devices. `--write docs/uncertainty.md` replaces the table there.
+ones, and over 8 simulated devices. `--write docs/interval-coverage.md` replaces the table there.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 The update is one compiled program with a batch of 1,024 rows; its time is the least of many, the
 two ways in turns.
 
-`python benchmarks/donation.py` prints the table of docs/performance.md.
+`python benchmarks/donation.py` prints the table of docs/maintainers/operations.md.
 """
 
 import os

@@ -6,7 +6,7 @@ The times are the least processor time of many calls, in turns; the ratio is our
 
 `make bench-host` runs it where torchmetrics is installed. Elsewhere `python benchmarks/host.py`
 prints our times alone. Names choose metrics, as in `... Mean F1`, and `--write
-docs/performance.md` puts the table there.
+docs/performance/outside-jit.md` puts the table there.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 The operations are those of the traced program, the arrays those of the state. The time to dispatch
 is that of a call until it returns, the least of many, in turns; the number of a step is scalar.
 
-`python benchmarks/many_means.py` prints the table of docs/performance.md.
+`python benchmarks/many_means.py` prints the table of docs/maintainers/operations.md.
 """
 
 import os

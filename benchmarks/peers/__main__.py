@@ -1,4 +1,4 @@
-"""Prints the tables of docs/performance.md, or writes them there: `make bench-peers`."""
+"""Prints the tables of the pages on performance, or writes them there: `make bench-peers`."""
 
 import argparse
 import re
@@ -15,7 +15,7 @@ TABLES = ("compiled", "eager", "first", "reading", "sync", "areas", "mean", "loo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=9, help="of each contestant, which take turns")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="a page with marks for tables")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="a page with marks for tables, or a folder of pages")
     parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)}; default: all")
     args = parser.parse_args()
     write(args.write, "machine", machine())
@@ -29,21 +29,22 @@ def main() -> None:
 
 
 def write(page: Path | None, name: str, text: str) -> None:
-    """Puts a text between `<!-- name -->` and `<!-- /name -->` of a page, or prints it."""
+    """Puts a text between `<!-- name -->` and `<!-- /name -->` of a page, or prints it.
+
+    Of a folder, it is the page below it that has the marks.
+    """
     text = re.sub(r"\n{3,}", "\n\n", text.strip())
     if page is None:
         print(f"\n## {name}\n\n{text}", flush=True)
         return
-    old = page.read_text()
-    new, found = re.subn(
-        rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-        lambda match: f"{match[1]}\n{text}\n\n{match[2]}",
-        old,
-        flags=re.DOTALL,
-    )
-    if found != 1:
-        raise SystemExit(f"{page}: expected one pair of marks for {name!r}; got {found}")
-    page.write_text(new)
+    marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    pages = sorted(page.rglob("*.md")) if page.is_dir() else [page]
+    found = {each: old for each in pages if marks.search(old := each.read_text())}
+    count = sum(len(marks.findall(old)) for old in found.values())
+    if count != 1:
+        raise SystemExit(f"{page}: expected one pair of marks for {name!r}; got {count}")
+    for each, old in found.items():
+        each.write_text(marks.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", old))
 
 
 if __name__ == "__main__":
