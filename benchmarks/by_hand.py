@@ -6,8 +6,8 @@ a donated state; the times are the least of many calls, in turns. The ratio is t
 
 `python benchmarks/by_hand.py` prints all rows for a million values and for 10,240, and
 `... Mean F1` only some. `--values` takes other numbers of values, and
-`--write docs/performance/inside-jit.md` puts the table there. `--device` measures the GPU or the TPU of this
-machine, as `make bench-gpu` and `make bench-tpu` do.
+`--write docs/performance/inside-jit.md` puts the table there. `--device` measures the GPU or the
+TPU of this machine, as `make bench-gpu` and `make bench-tpu` do.
 """
 
 import argparse

@@ -5,8 +5,8 @@ all rows in memory: NumPy, SciPy and scikit-learn, by the textbook formulas. Eac
 of its own. Its time is processor time, without that of drawing the rows; its memory is the peak of
 the process less what it had before.
 
-Names choose statistics, as in `... mean auroc`, and `--write docs/interval-coverage.md` puts the table
-there.
+Names choose statistics, as in `... mean auroc`, and `--write docs/interval-coverage.md` puts the
+table there.
 """
 
 import argparse

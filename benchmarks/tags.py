@@ -5,7 +5,8 @@ overall (micro), of a batch that is sharded over 8 simulated devices. By hand, e
 sums is a `MetricAccumulator` of the tags and overall; what cannot be used is not looked for.
 
 The operations are those of the traced program, then those of the compiled one. The seconds are
-those to trace, lower and compile, the least of three. docs/maintainers/operations.md has the numbers;
+those to trace, lower and compile, the least of three. docs/maintainers/operations.md has the
+numbers;
 `python benchmarks/tags.py --lines` also lists the lines of the source that the operations are of.
 """
 

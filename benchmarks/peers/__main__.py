@@ -15,7 +15,9 @@ TABLES = ("compiled", "eager", "first", "reading", "sync", "areas", "mean", "loo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=9, help="of each contestant, which take turns")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="a page with marks for tables, or a folder of pages")
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="a page with marks, or a folder of pages"
+    )
     parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)}; default: all")
     args = parser.parse_args()
     write(args.write, "machine", machine())
