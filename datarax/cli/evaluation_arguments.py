@@ -244,7 +244,10 @@ def _check_columns(args: argparse.Namespace) -> None:
     needed = ("task",) if args.format or args.qrels else ("task", "preds")
     missing = [f"--{name}" for name in needed if not getattr(args, name)]
     if missing:
-        args.parser.error(f"the following arguments are required: {', '.join(missing)}")
+        sources = getattr(args, "sources", None) or [args.a, args.b]
+        is_log = any(source.endswith(".eval") for source in sources)
+        hint = "; logs of Inspect need --format inspect instead" if is_log else ""
+        args.parser.error(f"the following arguments are required: {', '.join(missing)}{hint}")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

@@ -114,7 +114,8 @@ def _rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             row = json.loads(line)
         except ValueError as error:
             cut = "" if is_whole else ", or the file was cut off there"
-            raise MetricInputError(f"{path}: {place}: it is no JSON{cut}: {error}") from None
+            hint = "; expected samples_*.jsonl of lm-eval" if number == 1 else ""
+            raise MetricInputError(f"{path}: {place}: it is no JSON{cut}: {error}{hint}") from None
         yield place, checked(row, dict, "an object of JSON", path, place)
 
 
