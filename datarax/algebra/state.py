@@ -366,14 +366,6 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         is_new = placed is not empty or (self.owns_mesh and not traced)
         return marked_untouched(placed) if is_new else empty
 
-    @property
-    def is_untouched(self) -> bool:
-        """True for a new state, and for what `reset` returned. Values are never compared."""
-        # All empty states of one configuration share their arrays on the host.
-        now, new = jax.tree.leaves(self), jax.tree.leaves(self.emptied())
-        is_new = all(x is y for x, y in zip(now, new, strict=True))
-        return is_new or vars(self).get("_is_untouched", False)
-
     @outside_mesh
     @requiring_arrays
     def merge(self, other: Self) -> Self:
@@ -578,6 +570,14 @@ def _made_anew(template: State) -> State:
     given = {name: getattr(template, name) for name, each in template.fields.items() if each.init}
     is_declared = type(template).__init__ is State.__init__
     return type(template)(**given) if is_declared else template
+
+
+def is_untouched(state: State) -> bool:
+    """True for a new state, and for what `reset` returned. Values are never compared."""
+    # All empty states of one configuration share their arrays on the host.
+    now, new = jax.tree.leaves(state), jax.tree.leaves(state.emptied())
+    is_new = all(x is y for x, y in zip(now, new, strict=True))
+    return is_new or vars(state).get("_is_untouched", False)
 
 
 def marked_untouched(empty: S) -> S:

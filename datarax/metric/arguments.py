@@ -22,6 +22,7 @@ from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import update_context
 from datarax._xp import xp
 from datarax.algebra.fields import listed_arguments
+from datarax.metric.declared import only_updates_statistic
 
 Outputs = tuple[tuple[str, str | None], ...]
 """Arguments of an update, and the outputs that feed them."""
@@ -171,12 +172,12 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, PyTree], caller: s
 
 
 def own_update(metric: PyTree) -> Callable[..., PyTree]:
-    """The function that takes the arguments of a metric: without its own, its statistic's."""
-    own = metric.declared.update
-    if own is not None:
-        return own
-    statistic = metric.children().get("statistic")
-    return type(metric if statistic is None else statistic).update
+    """The function that takes the arguments of a metric: one without names passes them on."""
+    update = type(metric).update
+    if not _arguments(update) and only_updates_statistic(update):
+        statistic = metric.children().get("statistic")
+        return update if statistic is None else type(statistic).update
+    return update
 
 
 def arguments(metric: PyTree) -> list[tuple[str, bool]]:

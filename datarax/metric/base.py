@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
@@ -37,15 +37,17 @@ from datarax.metric.arguments import (
     refuse_unknown_arguments,
     routes_of,
 )
-from datarax.metric.declared import Declared
+from datarax.metric.declared import shareable
 from datarax.metric.other_names import argument_suggestion
 from datarax.metric.reading import Bounds, Reading
-from datarax.metric.rows import adds_by_row, unusable_rows, updated_at
+from datarax.metric.rows import unusable_rows, updated_at
 from datarax.metric.sampling import Ratio, Sampling
 from datarax.metric.unusable import Undefined, Unusable, unusable
 from datarax.metric.updates import updating
 from datarax.metric.values import as_array, jsonable, nan_if, rounded_doubles
 from datarax.numerics.scaled_double import ScaledDouble
+
+Formula = Callable[..., PyTree]
 
 _FOR_USERS = {
     *("update", "compute", "results", "merge", "sync", "reset", "replace"),
@@ -130,6 +132,7 @@ class Metric(State, door=updating):
         if "update" in vars(cls) and "terms_by_row" not in vars(cls):
             cls.terms_by_row = False  # it is said of the update that is replaced
 
+    @shareable
     def update(self, *args: Any, **kwargs: Any) -> Self:
         """A new metric with the batch folded in; no communication.
 
@@ -268,17 +271,9 @@ class Metric(State, door=updating):
         """
         return updated_at(self, calls, target)
 
-    def call_places(self) -> list[tuple[str, int]]:
-        """For each metric within, its name and the place of its `Call` among those of an update."""
-        return [("", 0)]
-
     def unusable_rows(self, calls: PyTree) -> PyTree:
         """For each `Call`, marks the rows that the metric cannot use, (rows,)."""
         return unusable_rows(self, calls)
-
-    def adds_rows(self, calls: PyTree) -> bool:
-        """True if all that `apply_at` does with these calls is to add terms of single rows."""
-        return type(self).apply_at is Metric.apply_at and adds_by_row(self, calls)
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         """Picks the arguments of `update` from the named outputs of a step; ignores the others.
@@ -327,7 +322,7 @@ class Metric(State, door=updating):
 
         A metric that has bounds defines this method, so that one program computes both.
         """
-        formula = self.declared.formula
+        formula: Formula | None = getattr(type(self).compute, "formula", None)
         if formula is None:
             raise TypeError(f"{type(self).__name__} does not define compute()")
         return formula(self), None
@@ -353,11 +348,6 @@ class Metric(State, door=updating):
                 f"observation, whatever its weight, so its data cannot lose weight with time"
             )
         return super().weighted_by(factor)
-
-    @property
-    def declared(self) -> Declared:
-        """The methods that the class defines."""
-        return _declared(type(self).update, type(self).compute)
 
     def read_from(self) -> "Metric":
         """The metric whose state it reads: itself, or that of a wrapper which changes no update."""
@@ -423,9 +413,6 @@ def bounds_of(metric: Metric) -> PyTree:
     return placed_as(metric, read(metric).bounds[""].rounded_outward())
 
 
-Formula = Callable[..., PyTree]
-
-
 def _read_under_policy(formula: Formula) -> Formula:
     """Wraps the formula of a class: `compute` rounds it, and applies `on_invalid`."""
 
@@ -438,11 +425,3 @@ def _read_under_policy(formula: Formula) -> Formula:
 
     vars(compute)["formula"] = formula
     return compute
-
-
-@lru_cache(maxsize=4096)
-def _declared(update: Formula, compute: Formula) -> Declared:
-    """What a class declares: asked for each time, as a decorator of a class may set a method."""
-    is_base = update is Metric.update
-    marked = is_base or getattr(update, "shareable", False)
-    return Declared(None if is_base else update, marked, getattr(compute, "formula", None))

@@ -1,7 +1,7 @@
-"""What a class of metrics defines, and whether its `update` allows to share a state."""
+"""Whether the `update` of a class of metrics only updates its statistic, which may be shared."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from datarax._typing import PyTree
 
@@ -18,21 +18,17 @@ def shareable(update: Method) -> Method:
     return update
 
 
-class Declared(NamedTuple):
-    """The `update` and the formula of a class of metrics."""
-
-    update: Callable[..., Any] | None
-    """None if it is that of `Metric`: then the state called `statistic` takes the arguments."""
-    is_shareable: bool
-    """True if the update only updates that state. That of `Metric` does."""
-    formula: Callable[..., PyTree] | None
-    """The method `compute` as it is written; None without one."""
+def only_updates_statistic(update: Callable[..., Any]) -> bool:
+    """True if an `update` is `shareable`. That of `Metric` is."""
+    return getattr(update, "shareable", False)
 
 
 def shares_statistic(metric: PyTree) -> bool:
     """True if a metric may share its statistic: it has no other state, and only updates it."""
     metric = metric.read_from()
-    return metric.declared.is_shareable and tuple(metric.children()) == ("statistic",)
+    if not only_updates_statistic(type(metric).update):
+        return False
+    return tuple(metric.children()) == ("statistic",)
 
 
 def statistic_of(metric: PyTree) -> PyTree:

@@ -10,7 +10,7 @@ from datarax._errors import MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced
 from datarax.algebra.saving import requiring_arrays
-from datarax.algebra.state import marked_untouched, walk
+from datarax.algebra.state import is_untouched, marked_untouched, walk
 from datarax.distributed.placement import full_spec, is_same_everywhere, outside_mesh, sharded
 from datarax.metric.base import Metric
 
@@ -93,4 +93,4 @@ def replicate(metric: M, mesh: Mesh) -> M:
             f"metric, and update it with global arrays (datarax.distributed.global_batch)"
         )
     placed = structure.unflatten([sharded(x, there(x)) for x in arrays])
-    return marked_untouched(placed) if metric.is_untouched else placed
+    return marked_untouched(placed) if is_untouched(metric) else placed

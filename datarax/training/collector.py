@@ -28,6 +28,7 @@ from datarax._typing import PyTree
 from datarax._xp import is_addressable
 from datarax.algebra.lineage import Source, find_mark, set_mark
 from datarax.algebra.saving import check_configuration, require_arrays
+from datarax.algebra.state import is_untouched
 from datarax.distributed.barrier import Barrier
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.arguments import GivenNumbers, checked_given
@@ -332,7 +333,7 @@ class AsyncMetricCollector:
             with contextlib.suppress(MetricTimeoutError):
                 window.wait(self._timeout)
         if self._stateful is None:
-            if not current.is_untouched:
+            if not is_untouched(current):
                 set_mark(current, self._source, name)
             return empty
         self._stateful.state.set_value(empty)

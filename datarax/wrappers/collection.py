@@ -19,7 +19,7 @@ from datarax._xp import fetched, is_addressable
 from datarax.algebra.rows import Target
 from datarax.algebra.saving import type_name
 from datarax.algebra.stack import Stack
-from datarax.algebra.state import State
+from datarax.algebra.state import State, is_untouched
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh, placed_near
 from datarax.metric.arguments import (
@@ -33,7 +33,12 @@ from datarax.metric.arguments import (
 from datarax.metric.base import Metric, placed_as, read
 from datarax.metric.reading import Reading
 from datarax.metric.values import flat_items
-from datarax.wrappers.shared_states import Members, SharedStates, share_equal_statistics
+from datarax.wrappers.shared_states import (
+    Members,
+    SharedStates,
+    adds_terms,
+    share_equal_statistics,
+)
 from datarax.wrappers.shown import Line, as_html, as_text, is_readable, lines
 from datarax.wrappers.wrapper import checked_metric, reading_of
 
@@ -396,27 +401,9 @@ class Collection(Metric):
     def apply_at(self, calls: tuple[PyTree, ...], target: Target) -> Self:
         return self._with(self.states.updated_at(calls, target))
 
-    def call_places(self) -> list[tuple[str, int]]:
-        # An update has the calls of each state, one state after the other.
-        places: list[tuple[str, int]] = []
-        first: dict[tuple[int, int], int] = {}
-        end = 0
-        for member in self.members:
-            inner = self.states.configuration(member).call_places()
-            if member.where not in first:
-                first[member.where] = end
-                end += 1 + max(place for _, place in inner)
-            name = f"{self.prefix}{member.name}"
-            places += [(joined(name, path), first[member.where] + place) for path, place in inner]
-        return places
-
     def unusable_rows(self, calls: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
         pairs = zip(self.emptied().states.owners(), calls, strict=True)
         return tuple(None if call is None else x.unusable_rows(call) for x, call in pairs)
-
-    def adds_rows(self, calls: tuple[PyTree, ...]) -> bool:
-        pairs = zip(self.emptied().states.owners(), calls, strict=True)
-        return all(call is not None and metric.adds_rows(call) for metric, call in pairs)
 
     def sync(self, axis_name: AxisName) -> Self:
         # States that an update has taken apart, as some varied over devices, are stacked again.
@@ -516,7 +503,7 @@ class Collection(Metric):
         return as_html(self._shown()) if self._is_shown() else None
 
     def _is_shown(self) -> bool:
-        return not self.is_untouched and is_readable(self)
+        return not is_untouched(self) and is_readable(self)
 
     def _shown(self) -> list[Line]:
         return lines(list(self._each()))
@@ -533,6 +520,14 @@ def _restacked(collection: C) -> C:
     parts = (_restacked(x) if isinstance(x, Collection) else x for x in collection.parts)
     states = collection.states._replace(parts=tuple(parts))
     return collection._with(states.restacked())
+
+
+def adds_rows(metric: Metric, calls: PyTree) -> bool:
+    """True if all that `apply_at` does with these calls is to add terms of single rows."""
+    if not isinstance(metric, Collection):
+        return adds_terms(metric, calls)
+    pairs = zip(metric.emptied().states.owners(), calls, strict=True)
+    return all(call is not None and adds_rows(each, call) for each, call in pairs)
 
 
 def calls_of(name: str, metric: Metric, given: dict[str, PyTree]) -> PyTree:

@@ -20,7 +20,8 @@ from datarax.metric.unusable import Unusable
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import counts_alike, sum_of_counts, with_invalid_of
 from datarax.wrappers.clusters import CLUSTER, given_ids
-from datarax.wrappers.wrapper import WithArgument, checked_metric, reading_of
+from datarax.wrappers.collection import Collection
+from datarax.wrappers.wrapper import WithArgument, Wrapper, checked_metric, reading_of
 
 MODELS = ("a", "b")
 _LOST = "rows that one of the two models cannot use"
@@ -59,7 +60,7 @@ class Pairs(WithArgument):
     def hold_pairs(self, metric: Metric) -> None:
         """Makes the states for both models."""
         self.metric = self.other = checked_metric(metric, type(self).__name__)
-        calls = 1 + max(place for _, place in metric.call_places())
+        calls = 1 + max(place for _, place in call_places(metric))
         self.lost = MetricAccumulator(np.zeros(calls, np.int32))
 
     @property
@@ -226,9 +227,29 @@ class Pairs(WithArgument):
         whole = reading_of(value, [("a", a), ("b", b)], flat=False)
         counts: PyTree = self.lost.value
         unknown, policies = xp.asarray(-xp.inf, xp.float32), dict(a.policies)
-        for name, place in self.metric.call_places():
+        for name, place in call_places(self.metric):
             pairs = joined("pairs", name)
             whole.invalid[pairs] = Unusable(None, {_LOST: counts[place]}, unknown)
             policies[pairs] = policies.get(name, "exclude")
         added = tuple((name, x) for name, x in policies.items() if name in whole.invalid)
         return replace(whole, policies=(*whole.policies, *added))
+
+
+def call_places(metric: Metric) -> list[tuple[str, int]]:
+    """For each metric within, its name and the place of its `Call` among those of an update."""
+    if isinstance(metric, Wrapper):
+        return call_places(metric.metric)
+    if not isinstance(metric, Collection):
+        return [("", 0)]
+    # An update has the calls of each state, one state after the other.
+    places: list[tuple[str, int]] = []
+    first: dict[tuple[int, int], int] = {}
+    end = 0
+    for member in metric.members:
+        inner = call_places(metric.states.configuration(member))
+        if member.where not in first:
+            first[member.where] = end
+            end += 1 + max(place for _, place in inner)
+        name = f"{metric.prefix}{member.name}"
+        places += [(joined(name, path), first[member.where] + place) for path, place in inner]
+    return places

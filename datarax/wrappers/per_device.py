@@ -24,7 +24,7 @@ from datarax.algebra.devices import counted_once, merge_copies
 from datarax.algebra.fields import state
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.saving import Parts, require_arrays, requiring_arrays
-from datarax.algebra.state import walk
+from datarax.algebra.state import is_untouched, walk
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.collectives import axis_names as axis_names_of
 from datarax.distributed.placement import (
@@ -442,7 +442,7 @@ class PerDevice(Wrapper):
         if not is_traced(metric):
             first = fetched(metric)
             # Empty ones are compared when they meet: that error says what differs.
-            leaves = [] if metric.is_untouched else jax.tree.leaves(first)
+            leaves = [] if is_untouched(metric) else jax.tree.leaves(first)
             held = (x.tobytes() for x in leaves)
             if not is_same_everywhere(held, self.mesh.devices.flatten().tolist()):
                 raise NotAddressableError(

@@ -21,13 +21,20 @@ from datarax.algebra.devices import axes_of, counted_once, folded_on_axes
 from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
-from datarax.algebra.state import State
+from datarax.algebra.state import State, is_untouched
 from datarax.distributed.placement import device_sets
 from datarax.metric.arguments import Call, is_call, naming, with_empty_rows
 from datarax.metric.base import Metric
 from datarax.metric.declared import shares_statistic, statistic_of
 from datarax.metric.finer import ReadsFiner
-from datarax.metric.rows import Terms, empty_place, replicated_target, terms_of_rows, with_terms
+from datarax.metric.rows import (
+    Terms,
+    adds_by_row,
+    empty_place,
+    replicated_target,
+    terms_of_rows,
+    with_terms,
+)
 from datarax.wrappers.wrapper import Wrapper
 
 MOST_CELLS = 2**10
@@ -118,7 +125,7 @@ class SharedStates(NamedTuple):
             metrics: by name.
             shares: whether all metrics get the same outputs, so that equal statistics are shared.
         """
-        untouched = [metric for metric in metrics.values() if shares and metric.is_untouched]
+        untouched = [metric for metric in metrics.values() if shares and is_untouched(metric)]
         states: list[Metric] = []
         members: list[tuple[str, Structure | None, int]] = []
         # Members are sorted by name, so that all processes pack their arrays in the same order.
@@ -221,7 +228,7 @@ class SharedStates(NamedTuple):
         def update(metric: Metric, call: PyTree) -> PyTree:
             empty = empty_place(metric)
             size = sum(x.size for x in jax.tree.leaves(empty))
-            if not is_call(call) or size > MOST_TOGETHER or not empty.adds_rows(call):
+            if not is_call(call) or size > MOST_TOGETHER or not adds_terms(empty, call):
                 return metric.apply_at(call, target)
             terms.extend(terms_of_rows(empty, call, target))
             small.append(metric)
@@ -317,6 +324,11 @@ class StateUpdate(NamedTuple):
             kwargs = given
         with naming(self.name, args, kwargs):
             return self.update(metric, given)
+
+
+def adds_terms(metric: Metric, call: PyTree) -> bool:
+    """True if all that `apply_at` of a metric does with a call is to add terms of single rows."""
+    return type(metric).apply_at is Metric.apply_at and adds_by_row(metric, call)
 
 
 # Which metrics share a state.
@@ -456,7 +468,7 @@ def _stacked(metrics: Sequence[Metric]) -> Stack:
     if axes := statistic.leading_axes():
         empty = jax.tree.map(lambda x: x[(0,) * len(axes)], empty)
     stack = Stack.of(empty, len(metrics))
-    if all(metric.is_untouched and on_host(metric) for metric in metrics) and not axes:
+    if all(is_untouched(metric) and on_host(metric) for metric in metrics) and not axes:
         return stack
     varying = axes_of(list(metrics))
     if varying:

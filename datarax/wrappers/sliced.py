@@ -24,6 +24,7 @@ from datarax.metric.unusable import Undefined
 from datarax.metric.values import Presented, is_wide
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
+from datarax.wrappers.collection import adds_rows
 from datarax.wrappers.shared_states import MOST_CELLS
 from datarax.wrappers.wrapper import WithArgument, each_updated, prefixed
 
@@ -171,7 +172,7 @@ class Sliced(WithArgument):
             return False
         same = jax.tree.structure(self.metric) == jax.tree.structure(self.slices.states)
         is_small = sum(x.size for x in jax.tree.leaves(self.metric)) <= MOST_CELLS
-        return same and is_small and self.metric.adds_rows(given.calls)
+        return same and is_small and adds_rows(self.metric, given.calls)
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         # The places of an outer slicing, each with the slices of this one.

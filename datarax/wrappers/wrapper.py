@@ -15,7 +15,7 @@ from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
-from datarax.algebra.state import State, walk
+from datarax.algebra.state import State, is_untouched, walk
 from datarax.metric.arguments import (
     Argument,
     Route,
@@ -94,9 +94,6 @@ class Wrapper(Metric):
 
     def apply(self, calls: PyTree) -> Self:
         return self.with_metric(self.metric.apply(calls))
-
-    def call_places(self) -> list[tuple[str, int]]:
-        return self.metric.call_places()
 
     def unusable_rows(self, calls: PyTree) -> PyTree:
         return self.metric.unusable_rows(calls)
@@ -245,7 +242,7 @@ def checked_metric(metric: Metric, caller: str) -> Metric:
         MetricInputError: it has data.
     """
     _check_plain(metric, caller)
-    if not metric.is_untouched:
+    if not is_untouched(metric):
         raise MetricInputError(
             f"{caller} expects a metric without data, because its data cannot be assigned "
             f"afterwards; got a {type(metric).__name__} that was updated. Pass its reset()"

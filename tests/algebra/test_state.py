@@ -20,6 +20,7 @@ from datarax import (
 )
 from datarax.algebra.fields import state
 from datarax.algebra.saving import FORMAT
+from datarax.algebra.state import is_untouched
 from datarax.distributed.merge_ops import MetricReduceOp, identity
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
 from datarax.statistics import Buffer, ClassCounts, Moments, WeightedTotal
@@ -355,8 +356,8 @@ def test_a_new_metric_stays_new_however_many_others_are_made():
         identity(MetricReduceOp.sum, (0, size), np.dtype("float32"))
     for size in range(3, 300):
         Sliced(Max(), size)
-    assert stacked.is_untouched
-    assert single.is_untouched
+    assert is_untouched(stacked)
+    assert is_untouched(single)
     Bootstrap(Sliced(Mean(), 2))
 
 

@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import MetricTypeError
+from datarax.algebra.state import is_untouched
 from datarax.metrics import Accuracy, ConfusionMatrix, Mean
 from datarax.training import StatefulMetric
 from tests.helpers import make_mesh, over_shards
@@ -374,8 +375,8 @@ def test_every_state_stays_where_it_is():
                 x.delete()  # as a step that the state is donated to
             again = held.reset()
             assert places(again) == places(held.load_state_dict(saved)) == now, name
-            assert again.is_untouched
-            assert not loaded.is_untouched
+            assert is_untouched(again)
+            assert not is_untouched(loaded)
             # On the host it stays on the host.
             for metric in (full.reset(), full.load_state_dict(saved)):
                 assert set(places(metric)) == {None}, name
@@ -470,4 +471,4 @@ def test_the_metric_of_a_stateful_one_can_be_assigned():
         stateful.metric = cast(Any, 3)
     module: Any = nnx.MultiMetric(loss=stateful)
     module.loss.metric = Mean()
-    assert stateful.metric.is_untouched
+    assert is_untouched(stateful.metric)
