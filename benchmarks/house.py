@@ -143,6 +143,9 @@ def main() -> None:
             print(f"code lines of {folder}/: {Lines.of(PACKAGE / folder).code:,}")
     asked = sum(questions(PACKAGE / folder) for folder in ("statistics", "metrics"))
     print(f"questions about the place in statistics/ and metrics/: {asked}")
+    catalogue = [x for f in ("statistics", "metrics") for x in (PACKAGE / f).rglob("*.py")]
+    twins = sum(file.read_text().count("@faster_in_numpy(") for file in catalogue)
+    print(f"functions with a twin in NumPy, there: {twins}")
     engine = [file for folder in ("algebra", "metric") for file in (PACKAGE / folder).rglob("*.py")]
     probes = sum(len(PROBE.findall(file.read_text())) for file in engine)
     print(f"attributes asked for by a string in algebra/ and metric/: {probes}")

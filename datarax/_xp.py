@@ -55,7 +55,7 @@ def on_host(*values: object) -> bool:
 def _is_on_host(x: object) -> bool:
     """`on_host` of an object whose type is neither in `_HOST` nor in `_DEVICE`."""
     cls = type(x)
-    if cls is tuple:  # of axes, mostly
+    if cls is tuple or cls is list:  # of axes, or of arrays
         return on_host(*x)  # type: ignore[misc]
     if cls is dict:
         return on_host(*x.values())  # type: ignore[attr-defined]
@@ -278,6 +278,33 @@ def compiled(*static: str) -> Callable[[Function], Function]:
         def call(*args: object, **kwargs: object) -> object:
             run = function if on_host(*args, *kwargs.values()) else program
             return run(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return wrap
+
+
+def faster_in_numpy(
+    in_numpy: Callable[..., object], *, x64: bool = True
+) -> Callable[[Function], Function]:
+    """Wraps a function that has a twin: of NumPy arrays alone, the twin runs in its place.
+
+    Most formulas need none, because `xp` runs in NumPy too. A twin is for an algorithm that is good
+    for a compiler and slow in NumPy: a reduction of many operands, a comparison of all pairs. The
+    comment at its use says by how much.
+
+    Args:
+        in_numpy: the twin. It takes the same arguments, and comes to the same.
+        x64: False if the twin saves nothing where programs have float64.
+    """
+
+    def wrap(function: Function) -> Function:
+        @wraps(function)
+        def call(*args: object, **kwargs: object) -> object:
+            is_here = on_host(*args, *kwargs.values())
+            if is_here and (x64 or not jax.config.jax_enable_x64):  # type: ignore[attr-defined]
+                return in_numpy(*args, **kwargs)
+            return function(*args, **kwargs)
 
         return call  # type: ignore[return-value]
 

@@ -1,7 +1,7 @@
 """`Reading`: what is read from a metric at once: its value, bounds, and what could not be used."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import Self
 
@@ -19,7 +19,7 @@ from datarax._errors import (
 )
 from datarax._numbers import number
 from datarax._typing import PyTree
-from datarax._xp import on_host
+from datarax._xp import on_host, when_known
 from datarax.metric.unusable import CUT, Undefined, Unusable
 from datarax.metric.values import as_array, flat_items, listed, nan_if, path_of, presented, to_host
 from datarax.numerics.float_ranges import outward
@@ -40,6 +40,13 @@ class Bounds:
     rounded: PyTree = None
     """On the host: true where the bounds are apart because numbers were rounded when they were
     stored, and that matters; None if it is not known. Then `results` warns, too."""
+
+    def rounded_where(self, are_apart: Callable[[PyTree, PyTree], PyTree]) -> Self:
+        """The same bounds, of which `are_apart(lower, upper)` says where they are `rounded`.
+
+        Not in a program, which cannot warn.
+        """
+        return replace(self, rounded=when_known(are_apart, self.lower, self.upper))
 
     def by_name(self) -> Iterator[tuple[str, PyTree, PyTree]]:
         """The lower and the upper bound of each number, with its name; of a single one, ""."""

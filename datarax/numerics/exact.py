@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -51,6 +51,11 @@ class Exact:
         """Integers of 64 bits, as a NumPy array."""
         whole = np.asarray(whole, np.int64)
         return Exact((whole >> 32).astype(np.int32), whole.astype(np.uint32))
+
+    @classmethod
+    def of_parts(cls, high: PyTree, low: PyTree) -> "Self | jax.Array":
+        """Numbers with these parts of 32 bits; of those of float64, the upper part."""
+        return cls(high, low) if high.dtype.itemsize == 4 else high
 
     def tree_flatten(self) -> tuple[Limbs, None]:
         return (self.high, self.low), None
@@ -212,11 +217,6 @@ class Kept(Exact):
     """
 
     __slots__ = ()
-
-    @staticmethod
-    def of_parts(high: PyTree, low: PyTree) -> "Kept | jax.Array":
-        """Numbers with these parts; with x64 the upper part, which is exact."""
-        return Kept(high, low) if high.dtype.itemsize == 4 else high
 
     @staticmethod
     def value_of(double: DoubleFloat) -> jax.Array:

@@ -56,7 +56,7 @@ def _bits_of_value(x: jax.Array) -> Words:
     An integer, also as a float, gives its 64-bit two's complement; another float gives its bits.
     """
     if is_integer(x):
-        return _bits_of_integer(x)
+        return bits_of_integer(x)
     if x.dtype.itemsize < 4:
         x = x.astype(xp.float32)
     size = xp.abs(x)
@@ -70,7 +70,8 @@ def _bits_of_value(x: jax.Array) -> Words:
     return _where(whole, integer, _bits_of_fraction(x))
 
 
-def _bits_of_integer(x: jax.Array) -> Words:
+def bits_of_integer(x: jax.Array) -> Words:
+    """The 64-bit two's complement of each integer: equal for equal ones of all dtypes."""
     if x.dtype.itemsize == 8:
         return _halves(lax.bitcast_convert_type(x, xp.uint64))
     if x.dtype == xp.uint32:

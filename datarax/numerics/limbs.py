@@ -97,6 +97,11 @@ def is_wide(x: jax.Array) -> bool:
     return xp.iinfo(x.dtype).bits > xp.finfo(jax.dtypes.canonicalize_dtype(float)).nmant + 1
 
 
+def has_many_digits(x: jax.Array) -> bool:
+    """True if numbers, as they were given, may have more digits than a float32."""
+    return x.dtype != np.float32 and (x.dtype == np.float64 or is_wide(x))
+
+
 def is_rounded(x: jax.Array) -> bool:
     """True if an array holds numbers that the default float dtype may round.
 

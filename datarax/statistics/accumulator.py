@@ -1,6 +1,7 @@
 """`MetricAccumulator`: the sum, maximum or minimum of all values it was updated with."""
 
 import hashlib
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
@@ -199,8 +200,8 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         row = self._row
         # Half precision is widened. A maximum or minimum then converts values to its own dtype. A
         # sum does not: its merge operation sums integers exactly before it converts them.
-        if xp.issubdtype(x.dtype, xp.floating) and x.dtype.itemsize < 4:
-            x = x.astype(xp.float32)
+        if xp.issubdtype(x.dtype, xp.floating):
+            x = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
         if not is_sum:
             x = x.astype(dtype)
         if where is not None:
@@ -236,7 +237,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
     def exact(self) -> Any:
         """The value without rounding: for a float sum, an `Exact` that holds both parts."""
         parts = self._started()
-        return Exact(*parts) if len(parts) == 2 and self.dtype.itemsize == 4 else parts[0]
+        return Exact.of_parts(*parts) if len(parts) == 2 else parts[0]
 
     def _started(self) -> Parts:
         """The parts, merged with the initial value unless it is the identity."""
@@ -287,15 +288,26 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
     def empty_element(self) -> "MetricAccumulator":
         return MetricAccumulator(np.zeros((), self.dtype), self.reduce_op)
 
+    @property
+    def _all_reduce(self) -> tuple[Callable[..., Any], Callable[..., Parts]] | None:
+        """What puts the parts into an all-reduce, and takes them out; None if elements travel."""
+        row = self._row
+        # Narrow integers would travel as 32 bits.
+        if row.to_mesh is None or row.from_mesh is None or self.dtype.itemsize < 4:
+            return None
+        return row.to_mesh, row.from_mesh
+
     def to_mesh(self) -> list[Travel]:
-        if self._row.to_mesh is None or self.dtype.itemsize < 4:  # it would travel as 32 bits
+        if self._all_reduce is None:
             return super().to_mesh()
-        return [Travel(*self._row.to_mesh(tuple(map(xp.asarray, self.parts))))]
+        to_mesh, _ = self._all_reduce
+        return [Travel(*to_mesh(tuple(map(xp.asarray, self.parts))))]
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        if self._row.from_mesh is None or self.dtype.itemsize < 4:
+        if self._all_reduce is None:
             return super().from_mesh(arrays)
-        return self.with_parts({"parts": self._row.from_mesh(arrays, self.dtype)})
+        _, from_mesh = self._all_reduce
+        return self.with_parts({"parts": from_mesh(arrays, self.dtype)})
 
 
 class RowValues(RowTerms, MetricAccumulator):

@@ -23,7 +23,7 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, none_true, xp
+from datarax._xp import lax, xp
 from datarax.numerics.highest import first_highest, first_highest_and_code
 from datarax.numerics.limbs import difference, is_wide
 from datarax.statistics.class_rows import ClassRows, class_rows
@@ -256,11 +256,12 @@ def not_distribution(rows: ClassRows, given: jax.Array) -> Invalid:
     total, least, greatest = rows.total, rows.least, rows.greatest
     bad = (least < 0) | (greatest > 1) | (xp.abs(total - 1) > tolerance)
     unusable = not_finite(total)  # a sum is not finite if a term is not
-    if none_true(bad):
-        return unusable
-    # The value to report: one that is no probability, or the sum.
-    value = xp.where(least < 0, least, xp.where(greatest > 1, greatest, total))
-    return out_of_range(bad, value) | unusable
+
+    def value() -> jax.Array:
+        """The value to report: one that is no probability, or the sum."""
+        return xp.where(least < 0, least, xp.where(greatest > 1, greatest, total))
+
+    return unusable | out_of_range(bad, value)
 
 
 class Predictions(NamedTuple):

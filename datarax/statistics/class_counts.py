@@ -1,6 +1,6 @@
 """Counts of right and wrong predictions: by class, of all classes together, or in a table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Self
 
@@ -11,7 +11,7 @@ from datarax._checks import default_float, numeric, positive_int, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._platform import lowered_for
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import lax, on_host, replaced, xp
+from datarax._xp import faster_in_numpy, lax, replaced, xp
 from datarax.algebra.fields import state
 from datarax.algebra.fold import Fold, Term
 from datarax.algebra.rows import Merging, RowTerms, Target, rows_last
@@ -209,16 +209,28 @@ class PredictionCounts(TaskCounts):
             *masks, w = map(rows_last, (*masks, w))
             axes = axes[:-1]
 
+        return self._plus_sums(masks, w, axes, invalid)
+
+    def _plus_sums_apart(
+        self, masks: Sequence[jax.Array], w: jax.Array, axes: tuple[int, ...], invalid: Invalid
+    ) -> Self:
+        def count(w: jax.Array) -> jax.Array:
+            parts = *(xp.where(mask, w, xp.zeros((), w.dtype)) for mask in masks), w
+            return self.of_sums(*(xp.sum(part, axes, w.dtype) for part in parts))
+
+        return self.counted(w, count, invalid)
+
+    @faster_in_numpy(_plus_sums_apart)  # of 64 rows, a fold takes 7 to 10 % longer
+    def _plus_sums(
+        self, masks: Sequence[jax.Array], w: jax.Array, axes: tuple[int, ...], invalid: Invalid
+    ) -> Self:
+        """A copy with the sums of masks, weighted, over these axes added."""
+        if w.dtype != xp.bool_:
+            return self._plus_sums_apart(masks, w, axes, invalid)
+
         def finish(*sums: jax.Array) -> MetricAccumulator:
             return self.cells.plus(double_from_int(self.of_sums(*sums), default_float()))
 
-        if w.dtype != xp.bool_ or on_host(w):  # of 64 rows in NumPy, a fold takes 7 to 10 % longer
-
-            def count(w: jax.Array) -> jax.Array:
-                parts = *(xp.where(mask, w, xp.zeros((), w.dtype)) for mask in masks), w
-                return self.of_sums(*(xp.sum(part, axes, w.dtype) for part in parts))
-
-            return self.counted(w, count, invalid)
         terms = [Term(each, axes) for each in (*(mask & w for mask in masks), w)]
         return self.with_batch(invalid, cells=Fold(terms, finish))
 

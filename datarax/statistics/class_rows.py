@@ -8,7 +8,7 @@ import numpy as np
 
 from datarax._checks import as_float, without_subnormals
 from datarax._typing import PyTree
-from datarax._xp import by_blocks, lax, on_host, xp
+from datarax._xp import by_blocks, faster_in_numpy, lax, xp
 from datarax.algebra.fold import Term, reduced
 from datarax.distributed.collectives import from_key, to_key
 from datarax.statistics import invalid_counts
@@ -66,6 +66,8 @@ class ClassRows:
         raise TypeError(f"{type(self).__name__} does not define cross_entropy()")
 
 
+# In NumPy, 20,000 rows of 10 classes take 1.3 ms; the reduction of devices, 10.
+@faster_in_numpy(lambda scores, label=None: _RowsInNumPy(scores, label))
 def class_rows(scores: jax.Array, label: PyTree = None) -> ClassRows:
     """Rows of numbers; in a program, all is computed in one reduction over the classes.
 
@@ -82,9 +84,6 @@ def class_rows(scores: jax.Array, label: PyTree = None) -> ClassRows:
         >>> print(rows.least, rows.greatest, rows.total, rows.own, rows.is_first_highest)
         [1.] [3.] [7.] [3.] [ True]
     """
-    # In NumPy, 20,000 rows of 10 classes take 1.3 ms; the reduction of devices, 10.
-    if on_host(scores, label):
-        return _RowsInNumPy(scores, label)
     return _ReducedRows(as_float(scores), label)
 
 

@@ -3,14 +3,15 @@
 from typing import Any, Self
 
 import jax
+import numpy as np
 
 from datarax._checks import integers, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import at, lax, on_host, xp
+from datarax._xp import at, faster_in_numpy, lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.limbs import float_parts
+from datarax.numerics.limbs import float_parts, has_many_digits
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import power_of_two
 from datarax.numerics.scatter import scatter_sums
@@ -20,7 +21,6 @@ from datarax.statistics.moments import (
     DIGITS,
     CentralMoments,
     LongMean,
-    has_many_digits,
     in_unit_of_greatest,
     unit_exponent,
 )
@@ -124,9 +124,7 @@ class ClusterMoments(CountsInvalid, kw_only=False):
         w, weight_unit = in_unit_of_greatest(w[:, None], (0,), x.dtype)
         counts = w.astype(xp.bool_)
         w = xp.broadcast_to(w, x.shape)
-        # In a program also the range, which bounds the distances, saves another pass over the rows.
-        # In NumPy, which needs no bound, an update of 20,000 rows would take 1.25 times as long.
-        sides = xp.abs(x) if on_host(x, w) else xp.concatenate([x, -x], -1)
+        sides = _sides(x)
         least = xp.finfo(x.dtype).min
         extremes = xp.full((clusters, sides.shape[-1]), least, x.dtype)
         extremes = at(extremes)[labels].max(xp.where(counts, sides, least))
@@ -159,3 +157,13 @@ class ClusterMoments(CountsInvalid, kw_only=False):
         mean = LongMean(DoubleFloat.of(first), second).parts(many_digits)
         exponents = unit, xp.broadcast_to(weight_unit, unit.shape)
         return self.central.holding(count, *mean, squares, exponents)
+
+
+# In NumPy, which needs no bound, an update of 20,000 rows would take 1.25 times as long.
+@faster_in_numpy(np.abs)
+def _sides(x: jax.Array) -> jax.Array:
+    """Numbers whose greatest are the range of `x`, or in NumPy its greatest magnitude.
+
+    The range bounds the distances from the mean, and so saves a program a pass over the rows.
+    """
+    return xp.concatenate([x, -x], -1)

@@ -11,6 +11,7 @@ from datarax.algebra.rows import RowTerms
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.hashing import bits_of_integer
 from datarax.statistics.accumulator import MetricAccumulator
 
 _BUCKETS = 16
@@ -73,16 +74,8 @@ class CutGroups(State):
 
 def _hashed(ids: jax.Array) -> jax.Array:
     """Hashes of integers, int32 of at least 0: the same for all dtypes that hold the ids."""
-    if ids.dtype.itemsize == 8:
-        ids = ids.astype(xp.int64)
-        return _mixed(ids.astype(xp.uint32), (ids >> 32).astype(xp.uint32))
-    low = ids.astype(xp.uint32)
-    high = xp.where(ids < 0, xp.uint32(2**32 - 1), xp.uint32(0))
-    return _mixed(low, high)
-
-
-def _mixed(low: jax.Array, high: jax.Array) -> jax.Array:
-    """The mixing of MurmurHash3, which spreads ids that differ in few bits."""
+    high, low = bits_of_integer(ids)
+    # The mixing of MurmurHash3, which spreads ids that differ in few bits.
     x = low ^ (high * xp.uint32(0x9E3779B1))
     x = (x ^ (x >> xp.uint32(16))) * xp.uint32(0x85EBCA6B)
     x = (x ^ (x >> xp.uint32(13))) * xp.uint32(0xC2B2AE35)

@@ -1,6 +1,6 @@
 """`Invalid`: the rows of a batch that cannot be used; `InvalidCounts`: how many there were."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import ClassVar, Self, TypeVar
@@ -10,7 +10,7 @@ import numpy as np
 
 from datarax._checks import as_float, float_dtype, is_integer
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import all_finite, lax, none_true, on_host, when_known, xp
+from datarax._xp import all_finite, faster_in_numpy, lax, none_true, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.fold import Fold, Term, in_one_pass, reduced
 from datarax.algebra.pytrees import is_node, states_in
@@ -115,7 +115,7 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = (), *others: jax.Arra
 
     A row extends along `axes`.
     """
-    found = [y for y in (x, *others) if not (is_integer(y) or all_finite(y))]
+    found = [y for y in (x, *others) if not _is_known_finite(y)]
     if not found:
         return _none(x, axes)
     # Of magnitudes as integers, in the order of floats, NaN is above infinity. A comparison of
@@ -139,7 +139,7 @@ def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
 
     -inf is a legal logit, of a class that is ruled out; but not of all classes of a row.
     """
-    if is_integer(x) or all_finite(x):
+    if _is_known_finite(x):
         return _none(x, axes)
     if axes == ():
         return Invalid(_logit_code(x), codes=(_INFINITE, _NAN))
@@ -170,6 +170,10 @@ def _logit_code(x: jax.Array) -> jax.Array:
     return xp.where(xp.isnan(x), xp.int32(_NAN), xp.isposinf(x).astype(xp.int32) * _INFINITE)
 
 
+def _is_known_finite(x: jax.Array) -> bool:
+    return is_integer(x) or all_finite(x)
+
+
 def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
     """No row is invalid."""
     shape = x.shape
@@ -189,13 +193,11 @@ def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     return Invalid(xp.isnan(x).astype(xp.int32) * _NAN, codes=(_NAN,))
 
 
-def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
-    """The rows in the mask `bad`, which hold `value`."""
-    if none_true(bad):
-        return _none(bad, ())
-    if value is not None:
-        value = xp.where(bad, value.astype(xp.float32), -xp.inf)
-    return Invalid(bad.astype(xp.int32) * _OUT_OF_RANGE, value, (_OUT_OF_RANGE,))
+def out_of_range(
+    bad: jax.Array, value: jax.Array | Callable[[], jax.Array] | None = None
+) -> Invalid:
+    """The rows in the mask `bad`, which hold `value`, or what it returns if it is a function."""
+    return _of_kind(_OUT_OF_RANGE, bad, value)
 
 
 def evidence_of(kind: ScoreKind, scores: PyTree, given: jax.Array) -> Invalid:
@@ -212,10 +214,19 @@ def evidence_of(kind: ScoreKind, scores: PyTree, given: jax.Array) -> Invalid:
 
 def no_weights(w: jax.Array) -> Invalid:
     """The rows whose weights, floats, are NaN, infinite or negative."""
-    bad = ~((w >= 0) & (w < xp.inf))
-    if none_true(bad):
+    return _of_kind(_NO_WEIGHT, ~((w >= 0) & (w < xp.inf)))
+
+
+def _of_kind(
+    code: int, bad: jax.Array, value: jax.Array | Callable[[], jax.Array] | None = None
+) -> Invalid:
+    """The rows in the mask `bad`, all of one kind."""
+    if none_true(bad):  # mostly, on the host, so no code need be compared again
         return _none(bad, ())
-    return Invalid(bad.astype(xp.int32) * _NO_WEIGHT, codes=(_NO_WEIGHT,))
+    if value is not None:
+        value = value() if callable(value) else value
+        value = xp.where(bad, value.astype(xp.float32), -xp.inf)
+    return Invalid(bad.astype(xp.int32) * code, value, (code,))
 
 
 class InvalidCounts(State, kw_only=False):
@@ -398,18 +409,23 @@ def counts_alike(before: State, after: State) -> bool:
 def sum_of_counts(counts: Iterable[Count]) -> Count:
     """The sum of several counts, or arrays of counts of one shape, exact to 2**63."""
     first, *others = counts or [0]
-    if not others:
-        return first
-    exact = when_known(_sum_of_exact, first, *others)
-    if exact is not None:
-        return exact
-    total = MetricAccumulator(np.zeros(np.shape(first), np.int32))
-    for count in (first, *others):
+    return _sum_of(first, *others) if others else first
+
+
+def _sum_in_numpy(*counts: Count) -> Count:
+    if all(isinstance(each, Exact) for each in counts):
+        first, *others = map(np.asarray, counts)
+        return Exact.of(sum(others, first))
+    return _accumulated(*counts)
+
+
+@faster_in_numpy(_sum_in_numpy)
+def _sum_of(*counts: Count) -> Count:
+    return _accumulated(*counts)
+
+
+def _accumulated(*counts: Count) -> Count:
+    total = MetricAccumulator(np.zeros(np.shape(counts[0]), np.int32))
+    for count in counts:
         total = total.update(count)
     return total.value
-
-
-def _sum_of_exact(first: Count, *others: Count) -> Exact | None:
-    if all(isinstance(each, Exact) for each in (first, *others)):
-        return Exact.of(sum(map(np.asarray, others), np.asarray(first)))
-    return None

@@ -9,7 +9,7 @@ import numpy as np
 from datarax._checks import default_float, integers, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import lax, on_host, xp
+from datarax._xp import faster_in_numpy, lax, xp
 from datarax.algebra.devices import Asking, NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
@@ -109,13 +109,19 @@ class RowSample(NeedsMaxima, LeafState, kw_only=False):
         """This with rows (N, width) added, of which the mask `keep` says whether they count."""
         rows, stratum, keys, keep, self = replicated((rows, stratum, keys, keep, self))
         stratum = xp.where(keep, stratum.astype(xp.int32), xp.int32(self.strata))
-        if on_host(rows, stratum, keys, self):  # of 20,000 rows for 1,000 places 0.3 ms, not 1.6
-            for start in range(0, len(rows), _BLOCK):
-                part = slice(start, start + _BLOCK)
-                some = np.flatnonzero(self._may_be_kept(stratum[part], keys[part])) + start
-                if some.size:
-                    self = self._with(rows[some], stratum[some], keys[some], self.quota)
-            return self
+        return self._plus(rows, stratum, keys)
+
+    def _plus_by_blocks(self, rows: PyTree, stratum: PyTree, keys: PyTree) -> Self:
+        for start in range(0, len(rows), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            some = np.flatnonzero(self._may_be_kept(stratum[part], keys[part])) + start
+            if some.size:
+                self = self._with(rows[some], stratum[some], keys[some], self.quota)
+        return self
+
+    @faster_in_numpy(_plus_by_blocks)  # of 20,000 rows for 1,000 places 0.3 ms, not 1.6
+    def _plus(self, rows: jax.Array, stratum: jax.Array, keys: jax.Array) -> Self:
+        """This with rows added; those that do not count are in a stratum that there is not."""
         # Once the sample is full, few rows of a batch have a place in it, and only they are sorted.
         few = max(1, self.capacity // 8)
         if len(rows) <= few:

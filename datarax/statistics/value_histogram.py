@@ -127,19 +127,12 @@ class ValueHistogram(CountsInvalid):
         lower, _, upper = self._quantiles(checked_q(q), method)
         return lower, upper
 
-    def bounds_of_quantile(
-        self, q: float | Sequence[float], *, method: Method = "inverted_cdf"
-    ) -> tuple[jax.Array, jax.Array, Any]:
-        """`quantile_bounds`, and where they are apart by rounding alone, and that matters.
+    def are_apart_by_rounding(self, lower: Any, upper: Any) -> Any:
+        """Where `quantile_bounds`, on the host, are apart by rounding alone, and that matters.
 
         That is where they are a float32 apart, and this is more than a thousandth of the range of
-        the values; or where one of them is beyond the range of float32. None if it is not known.
+        the values; or where one of them is beyond the range of float32.
         """
-        lower, upper = self.quantile_bounds(q, method=method)
-        return lower, upper, when_known(self._are_apart_by_rounding, lower, upper)
-
-    def _are_apart_by_rounding(self, lower: Any, upper: Any) -> Any:
-        """Where bounds on quantiles are apart by rounding: see `bounds_of_quantile`."""
         least, negated = np.asarray(self.bins.reach.value)[:, 0]
         with np.errstate(invalid="ignore", over="ignore"):
             gap, span = np.subtract(upper, lower), np.subtract(-negated, least, dtype=np.float64)

@@ -127,8 +127,9 @@ class HistogramQuantile(ValueMetric):
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         q, method = self.definition()
-        lower, upper, rounded = self.statistic.bounds_of_quantile(q, method=method)
-        return super().value_and_bounds()[0], Bounds(lower, upper, rounded=rounded)
+        bounds = Bounds(*self.statistic.quantile_bounds(q, method=method))
+        by_rounding = self.statistic.are_apart_by_rounding
+        return super().value_and_bounds()[0], bounds.rounded_where(by_rounding)
 
 
 class Quantile(HistogramQuantile):

@@ -1,6 +1,7 @@
 """Areas under curves of scores, with bounds on the exact value."""
 
 import math
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from datarax._checks import as_float, resolve_average
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree, TaskAverage
-from datarax._xp import when_known, xp
+from datarax._xp import xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
@@ -159,17 +160,19 @@ class AreaMetric(ScoreMetric):
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         value = super().value_and_bounds()[0]
         lower, upper = (self._averaged(self._areas()[i]) for i in (0, 2))
-        rounded = None
-        if isinstance(self.statistic, ScoreBuffer):
-            # Numbers beyond the range of float32 are not told apart.
-            rounded = when_known(np.less, lower, upper)
-            is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.value_range
-            lower = xp.where(is_incomplete, least, lower)
-            upper = xp.where(is_incomplete, greatest, upper)
         # Bounds of a full buffer are the extremes, and there is a warning of its own.
         remedy = "more bits= narrows this, and exact=True with capacity= keeps the scores"
-        widest = None if self.exact else MOST_UNORDERED
-        return value, Bounds(lower, upper, widest, remedy, rounded)
+        bounds = Bounds(lower, upper, None if self.exact else MOST_UNORDERED, remedy)
+        if not isinstance(self.statistic, ScoreBuffer):
+            return value, bounds
+        # Numbers beyond the range of float32 are not told apart.
+        bounds = bounds.rounded_where(np.less)
+        is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.value_range
+        return value, replace(
+            bounds,
+            lower=xp.where(is_incomplete, least, lower),
+            upper=xp.where(is_incomplete, greatest, upper),
+        )
 
     def undefined_parts(self) -> Undefined | None:
         return None  # bounds say more

@@ -12,11 +12,11 @@ from datarax.algebra.fields import field
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
 from datarax.numerics.double_float import DoubleFloat, concatenate, float_product, stack, where
+from datarax.numerics.limbs import has_many_digits
 from datarax.numerics.scaling import nan_where, times_power_of_two
 from datarax.statistics.batches import broadcast_leading, rows_weight
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
-from datarax.statistics.moments import has_many_digits
 
 
 class JudgedMoments(CountsInvalid):

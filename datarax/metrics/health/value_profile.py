@@ -13,11 +13,12 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.limbs import has_many_digits
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
-from datarax.statistics.moments import CentralMoments, has_many_digits
+from datarax.statistics.moments import CentralMoments
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.value_histogram import ValueHistogram
 

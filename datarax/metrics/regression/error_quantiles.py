@@ -113,7 +113,6 @@ class MedianAbsoluteError(RegressionMetric):
         return QuantileSampling(self, 0.5)
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
-        lower, upper, rounded = self.statistic.bounds_of_quantile(
-            0.5, method="averaged_inverted_cdf"
-        )
-        return super().value_and_bounds()[0], Bounds(lower, upper, rounded=rounded)
+        bounds = Bounds(*self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf"))
+        by_rounding = self.statistic.are_apart_by_rounding
+        return super().value_and_bounds()[0], bounds.rounded_where(by_rounding)

@@ -1,5 +1,7 @@
 """D2: which share of a loss of the best constant prediction the predictions explain."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -7,7 +9,7 @@ import numpy as np
 
 from datarax._checks import finite_number, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, read_on_host, when_known, xp
+from datarax._xp import lax, read_on_host, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
@@ -16,7 +18,7 @@ from datarax.metric.reading import Bounds
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.float_ranges import is_within_floats
-from datarax.numerics.limbs import float_or_double
+from datarax.numerics.limbs import float_or_double, has_many_digits
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import (
     exponent_of,
@@ -34,7 +36,6 @@ from datarax.statistics.moments import (
     CentralMoments,
     Parts,
     about_mean,
-    has_many_digits,
     in_unit_of_greatest,
 )
 from datarax.statistics.scaled_total import ScaledTotal
@@ -172,7 +173,7 @@ class LeastLoss(NamedTuple):
     lower: ScaledDouble
     estimate: ScaledDouble
     upper: ScaledDouble
-    apart: Any = None
+    most_apart: Callable[[], float | None]
     """On the host: how far bounds of the share that is explained may be apart before it matters
     that values have more digits than float32; None if none has."""
 
@@ -223,7 +224,7 @@ class PinballTotal(LossTotal):
         ends = bins.ends
         assert ends is not None  # of integers
         gap = xp.where(some, (ends[1, 0] - ends[0, 0]).to_float(), 0)
-        apart = when_known(_most_apart, gap, ends)
+        most_apart = partial(_most_apart, gap, ends)
         exponent = exponent_of(xp.max(xp.where(some, xp.abs(ends.high[:, 0]), 0)))
         near, ends = (
             x.map(lambda x: times_power_of_two(x, -exponent)) for x in (DoubleFloat.of(near), ends)
@@ -258,12 +259,12 @@ class PinballTotal(LossTotal):
         lower = where(at_ends[0] < at_ends[1], *at_ends) / total
         estimate = (loss(center, center, middle) + own * 0.5) / total
         estimate = where(estimate < lower, lower, where(upper < estimate, upper, estimate))
-        found = (ScaledDouble(each, exponent) for each in (lower, estimate, upper))
-        return LeastLoss(*found)._replace(apart=apart)
+        ends_of_loss = (ScaledDouble(each, exponent) for each in (lower, estimate, upper))
+        return LeastLoss(*ends_of_loss, most_apart=most_apart)
 
 
 def _most_apart(gap: Any, ends: DoubleFloat) -> float | None:
-    """Returns `LeastLoss.apart`, from the distance of the ends of each bin, and the ends."""
+    """`LeastLoss.most_apart`, from the distance of the ends of each bin, and the ends."""
     size: Any = ends.high[0, 0]
     if ((gap > 0) & (gap < np.abs(size) * 2.0**-45)).any():  # a step of two float32
         return 1e-6
@@ -382,8 +383,12 @@ class D2Pinball(RegressionMetric):
         is_open = ~(least.lower.double.high > 0) & (least.upper.double.high > 0)
         lower = xp.where(is_open, -xp.inf, self._against(least.lower))
         upper = self._against(least.upper)
-        rounded = None if least.apart is None else ~(upper - lower <= least.apart)
-        return super().value_and_bounds()[0], Bounds(lower, upper, rounded=rounded)
+
+        def are_apart(lower: PyTree, upper: PyTree) -> PyTree:
+            most = least.most_apart()
+            return None if most is None else ~(upper - lower <= most)
+
+        return super().value_and_bounds()[0], Bounds(lower, upper).rounded_where(are_apart)
 
     def _against(self, null: ScaledDouble) -> jax.Array:
         seen = self.statistic

@@ -16,11 +16,11 @@ from datarax.metric.base import Metric
 from datarax.metric.sampling import Sampling
 from datarax.metric.squared_weights import check_rows
 from datarax.numerics.double_float import DoubleFloat, stack
-from datarax.numerics.limbs import float_or_double
+from datarax.numerics.limbs import float_or_double, has_many_digits
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where
 from datarax.statistics.batches import pairs
-from datarax.statistics.moments import CentralMoments, has_many_digits
+from datarax.statistics.moments import CentralMoments
 
 Coefficients = Mapping[tuple[int, int], ScaledDouble]
 """The coefficient of `u**i * v**j` by `(i, j)`, for `i + j` up to 2."""
