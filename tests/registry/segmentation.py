@@ -131,6 +131,35 @@ def generalized_of_all(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> 
     return generalized_score(counts_of(w, preds, target))
 
 
+def overlap_by_image(
+    w: np.ndarray,
+    preds: np.ndarray,
+    target: np.ndarray,
+    *,
+    dice: bool = False,
+    average: str | None = "macro",
+    empty: str = "skip",
+    start: int = 0,
+) -> Any:
+    found = np.full((len(w), PIXEL_CLASSES - start), np.nan)
+    means = np.full(len(w), np.nan)
+    for i in np.flatnonzero(w > 0):
+        right, predicted, there = counts_of(1.0, preds[i], target[i])[:, start:]
+        if average == "micro":
+            right, predicted, there = (x.sum(keepdims=True) for x in (right, predicted, there))
+        union = predicted + there - right
+        for c, none in enumerate(union == 0):
+            above, below = (2 * right[c], union[c] + right[c]) if dice else (right[c], union[c])
+            value = (1.0 if empty == "one" else np.nan) if none else above / below
+            found[i, c] = np.nan if empty == "ignore" and there[c] == 0 else value
+        values = found[i, : len(right)]
+        present = there[~np.isnan(values)].any()
+        means[i] = mean_of(values, there if average == "weighted" and present else 1.0)
+    if average is None:
+        return np.array([mean_of(x, w) if len(w) else np.nan for x in found.T])
+    return mean_of(means, w) if len(w) else np.nan
+
+
 # Masks.
 
 
@@ -384,6 +413,23 @@ CASES = [
             ulps=12 + BY_IMAGE,
         )
         for start in (0, 1)
+    ),
+    *(
+        Case(
+            f"{name}_image_{config['average']}",
+            cls,
+            IMAGES,
+            partial(overlap_by_image, dice=name == "dice", start=start, **config),
+            PIXEL_CONFIG | {"aggregate": "image", "include_background": not start, **config},
+            ulps=AVERAGE + BY_IMAGE,
+            together="overlap by image",
+        )
+        for name, cls, start, config in (
+            ("dice", metrics.Dice, 0, {"average": "macro"}),
+            ("dice", metrics.Dice, 0, {"average": None, "empty": "one"}),
+            ("dice", metrics.Dice, 1, {"average": "weighted", "empty": "ignore"}),
+            ("mean_iou", metrics.MeanIoU, 1, {"average": "micro"}),
+        )
     ),
     *(
         Case(

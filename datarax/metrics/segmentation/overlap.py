@@ -2,24 +2,25 @@
 
 from typing import Any, ClassVar, Literal, Self
 
-import jax
-import numpy as np
-
-from datarax._checks import as_float, numeric, positive_int
-from datarax._errors import MetricInputError
+from datarax._checks import positive_int, refuse_ignored
 from datarax._typing import ArrayLike, Average, PyTree, Weights
-from datarax._xp import vmap, xp
+from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.state import State
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
 from datarax.metrics.classification.count_ratio import Counts
+from datarax.metrics.segmentation.image_overlap import (
+    Empty,
+    ImageDice,
+    ImageIoU,
+    ImageOverlap,
+    ImageScores,
+    generalized_dice,
+)
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, weighted_mean
-from datarax.statistics.batches import class_of, predictions, rows_weight
 from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.segment_matches import SegmentMatches
-from datarax.statistics.weighted_total import WeightedTotal
 
 
 class PixelMetric(Metric):
@@ -35,9 +36,17 @@ class PixelMetric(Metric):
     # A `ClassCounts`, or another state whose `update` takes the same arguments.
     statistic: Any = state()
 
+    value_range = (0.0, 1.0)
+
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes", least=2)
         self.statistic = ClassCounts.from_fields(self)
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        if not isinstance(self.statistic, ImageScores):
+            return None
+        scores = self.statistic.scores
+        return scores.total.double, scores.weight.double
 
     @shareable
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -87,14 +96,40 @@ class ClassOverlap(PixelMetric):
         return weighted_mean(value, support if self.average == "weighted" else xp.ones_like(value))
 
 
-class MeanIoU(ClassOverlap):
+class SetOverlap(ClassOverlap):
+    """A `ClassOverlap` over the pixels of all images, or of each image by itself."""
+
+    aggregate: Literal["dataset", "image"] = "dataset"
+    """"dataset" is one ratio of the pixels of all images; "image" is the mean over images of the
+    ratio of each, averaged over classes in the image: with `average=None`, the mean for each class
+    is over the images that have it."""
+    empty: Empty = "skip"
+    """With `aggregate="image"`, the value of a class that the target of an image does not have.
+    "skip": 0 if it is predicted, and else the class is left out there. "one": 0 if it is predicted,
+    and else 1. "ignore": the class is left out there, whether it is predicted or not."""
+
+    image_scores: ClassVar[type[ImageScores]]
+    """The statistic of the ratios of images."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.aggregate == "image":
+            self.statistic = self.image_scores.from_fields(self)
+        else:
+            refuse_ignored(self, "empty", "without aggregate='image'")
+
+    def compute(self) -> PyTree:
+        return self.statistic.scores.mean if self.aggregate == "image" else super().compute()
+
+
+class MeanIoU(SetOverlap):
     """Intersection over union of the predicted pixels and those of the class, averaged.
 
-    TP / (TP + FP + FN) over the pixels of all images together: one quotient for each class, not a
-    mean over images. A class that is neither predicted nor a target has NaN, and is excluded from
-    the mean. No data gives NaN. As `sklearn.metrics.jaccard_score` of all pixels. Exact to one
-    rounding for each class. M. Everingham and others (2010),
-    https://doi.org/10.1007/s11263-009-0275-4.
+    TP / (TP + FP + FN) over the pixels of all images together; with `aggregate="image"`, the mean
+    over images of the quotients of each, as the `MeanIoU` of MONAI and of torchmetrics. A class
+    that is neither predicted nor a target has NaN, and is excluded from the mean. No data gives
+    NaN. As `sklearn.metrics.jaccard_score` of all pixels. Exact to one rounding for each class.
+    M. Everingham and others (2010), https://doi.org/10.1007/s11263-009-0275-4.
 
     Example:
         >>> import jax.numpy as jnp
@@ -104,26 +139,35 @@ class MeanIoU(ClassOverlap):
         0.5833
     """
 
+    image_scores = ImageIoU
+
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return c.tp, c.positives + c.fp  # positives are TP + FN
 
 
-class Dice(ClassOverlap):
+class Dice(SetOverlap):
     """The Dice coefficient of the predicted pixels and those of the class, averaged: F1.
 
-    2 TP / (2 TP + FP + FN) over the pixels of all images together. Other libraries average the
-    coefficients of images, which depend on how pixels are divided into images; `GeneralizedDice`
-    does that. A class that is neither predicted nor a target has NaN, and is excluded from the
-    mean. No data gives NaN. As `sklearn.metrics.f1_score` of all pixels. L. R. Dice (1945),
-    https://doi.org/10.2307/1932409.
+    2 TP / (2 TP + FP + FN) over the pixels of all images together. With `aggregate="image"`, the
+    mean over images of the coefficient of each, as the `DiceScore` of torchmetrics by default. The
+    `DiceMetric` of MONAI has `empty="ignore"`, and `empty="one"` for its `ignore_empty=False`. A
+    class that is neither predicted nor a target has NaN, and is excluded from the mean, and so is
+    an image that has no other class. No data gives NaN. As `sklearn.metrics.f1_score` of all
+    pixels. L. R. Dice (1945), https://doi.org/10.2307/1932409.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import Dice
-        >>> preds, target = jnp.array([[[0, 1], [1, 1]]]), jnp.array([[[0, 0], [1, 1]]])
+        >>> target = jnp.array([[[0, 0], [1, 1]], [[0, 0], [0, 0]]])
+        >>> preds = jnp.array([[[0, 1], [1, 1]], [[0, 0], [0, 0]]])
         >>> print(round(float(Dice(num_classes=2).update(preds, target).compute()), 4))
-        0.7333
+        0.8545
+        >>> by_image = Dice(num_classes=2, aggregate="image", average=None)
+        >>> print([round(x, 4) for x in by_image.update(preds, target).compute().tolist()])
+        [0.8333, 0.8]
     """
+
+    image_scores = ImageDice
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         # (TP + FP) + (TP + FN)
@@ -152,53 +196,6 @@ class PixelAccuracy(ClassOverlap):
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return c.tp, c.positives
-
-
-class ImageOverlap(State):
-    """The weighted total of the generalised Dice scores of images."""
-
-    num_classes: int
-    """The number of classes; 0 is the background."""
-    include_background: bool = True
-    """True if class 0 is one of the classes in the score."""
-    ignore_index: int | None = None
-    """Pixels with this target are excluded."""
-
-    scores = WeightedTotal()
-
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        """Folds in images: predicted classes (N, ...) or scores (N, ..., C), classes (N, ...).
-
-        An image with a pixel that cannot be used is excluded and counted. An image without any of
-        the classes, predicted or not, has no score; it is excluded and not counted.
-
-        Raises:
-            MetricInputError: the shapes do not fit together; shows both.
-            MetricTypeError: the classes are not integers.
-        """
-        preds, target = numeric(preds, "preds"), numeric(target, "target")
-        chosen, target, usable, bad_pixel = predictions(
-            preds, target, None, self.num_classes, ignore_index=self.ignore_index
-        )
-        if target.ndim < 2:
-            raise MetricInputError(
-                f"target of shape {target.shape}; expected images, along a leading axis"
-            )
-        pixels = tuple(range(1, target.ndim))
-        w, invalid = rows_weight(bad_pixel.any(pixels), weights)
-
-        def counts_of(label: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            p, t = usable & (chosen[..., 0] == label), usable & (target == label)
-            right, predicted, actual = (xp.sum(x, pixels, dtype=xp.int32) for x in (p & t, p, t))
-            return right, predicted, actual
-
-        ignored = class_of(self.ignore_index, self.num_classes)
-        labels = range(not self.include_background, self.num_classes)
-        classes = np.asarray([label for label in labels if label != ignored], np.int32)
-        counts = vmap(counts_of, out_axes=-1)(xp.asarray(classes))
-        score = generalized_dice(*map(as_float, counts))
-        w = xp.where(xp.isnan(score), xp.zeros((), w.dtype), w)
-        return self.replace(scores=self.scores.add(score, w, invalid))
 
 
 class GeneralizedDice(PixelMetric):
@@ -238,22 +235,6 @@ class GeneralizedDice(PixelMetric):
         parts = (counts.tp, counts.predicted_positives, counts.positives)
         start = 0 if self.include_background else 1
         return generalized_dice(*(each.to_float()[start:] for each in parts))
-
-
-def generalized_dice(right: jax.Array, predicted: jax.Array, actual: jax.Array) -> jax.Array:
-    """The generalised Dice score of counts of pixels by class, over the last axis.
-
-    `2 sum(v * right) / sum(v * (predicted + actual))` with `v = 1 / actual**2`; a class without
-    pixels in the target has the greatest `v` of those that have some. NaN where all counts are
-    zero. Within 12 ulp for three classes.
-    """
-    present = actual > 0
-    # All weights are divided by the greatest, so that none overflows or underflows.
-    least = xp.min(xp.where(present, actual, xp.inf), -1, keepdims=True)
-    share = xp.where(present, least / xp.where(present, actual, 1), 1)
-    v = share * share
-    above, below = xp.sum(v * right, -1), xp.sum(v * (predicted + actual), -1)
-    return nan_where(below <= 0, 2 * above / below)
 
 
 class PanopticQuality(Metric):

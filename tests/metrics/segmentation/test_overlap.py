@@ -85,6 +85,42 @@ def test_ignored_pixels():
     assert_within_ulps(first, 2 * (2 / 9 + 2 / 4) / (5 / 9 + 5 / 4), 8)
 
 
+def test_dice_by_image_as_monai():
+    # https://github.com/Project-MONAI/MONAI/blob/dev/tests/metrics/test_compute_meandice.py, where
+    # the classes of both images are one-hot.
+    preds = np.int32([[[2, 0], [1, 1]], [[1, 2], [2, 0]]])
+    target = np.int32([[[2, 2], [1, 2]], [[1, 1], [2, 0]]])
+    of_images = [[0.6667, 0.5], [0.6667, 0.6667]]
+    config = {"num_classes": 3, "aggregate": "image", "include_background": False}
+    by_class = metrics.Dice(**config, average=None)
+    got = update(by_class, preds, target).compute()
+    np.testing.assert_allclose(got, np.mean(of_images, 0), atol=5e-5)
+    mean = update(metrics.Dice(**config), preds, target, weights=np.float32([1, 3]))
+    np.testing.assert_allclose(mean.compute(), np.average(of_images, None, [[1, 1], [3, 3]]), 1e-4)
+
+
+def test_classes_that_an_image_does_not_have():
+    # Class 1 is in neither image of the first pair, and in the predictions of the second one only.
+    preds, target = (
+        np.int32([[[0, 0]], [[0, 1]], [[1, 1]]]),
+        np.int32([[[0, 0]], [[0, 0]], [[1, 1]]]),
+    )
+    for empty, ones, zeros in (
+        ("skip", [np.nan, 0, 1], [1, 2 / 3, np.nan]),
+        ("one", [1, 0, 1], [1, 2 / 3, 1]),
+        ("ignore", [np.nan, np.nan, 1], [1, 2 / 3, np.nan]),
+    ):
+        config = {"num_classes": 2, "aggregate": "image", "empty": empty}
+        by_class = update(metrics.Dice(**config, average=None), preds, target)
+        assert int(by_class.invalid_count()) == 0
+        want = np.nanmean([zeros, ones], 1)
+        assert_within_ulps(by_class.compute(), np.float32(want), 4)
+        mean = np.mean(np.nanmean([zeros, ones], 0))
+        assert_within_ulps(update(metrics.Dice(**config), preds, target).compute(), mean, 4)
+    with pytest.raises(datarax.MetricInputError, match="empty='one' has no effect"):
+        metrics.Dice(num_classes=2, empty="one")
+
+
 # Distances.
 
 
