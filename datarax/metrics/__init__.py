@@ -24,6 +24,7 @@ from datarax.metrics.aggregation.summary import Sum as Sum
 from datarax.metrics.aggregation.summary import Variance as Variance
 from datarax.metrics.aggregation.summary import WeightedMean as WeightedMean
 from datarax.metrics.audio.intelligibility import STOI as STOI
+from datarax.metrics.audio.noise_ratios import SASDR as SASDR
 from datarax.metrics.audio.noise_ratios import SDR as SDR
 from datarax.metrics.audio.noise_ratios import SISDR as SISDR
 from datarax.metrics.audio.noise_ratios import SISNR as SISNR
@@ -212,6 +213,12 @@ from datarax.metrics.regression.residual_metrics import (
 )
 from datarax.metrics.regression.residual_metrics import R2Score as R2Score
 from datarax.metrics.regression.residual_metrics import RelativeSquaredError as RelativeSquaredError
+from datarax.metrics.regression.scaled_errors import (
+    MeanAbsoluteScaledError as MeanAbsoluteScaledError,
+)
+from datarax.metrics.regression.scaled_errors import (
+    RootMeanSquaredScaledError as RootMeanSquaredScaledError,
+)
 from datarax.metrics.segmentation.hausdorff import HausdorffDistance as HausdorffDistance
 from datarax.metrics.segmentation.overlap import Dice as Dice
 from datarax.metrics.segmentation.overlap import GeneralizedDice as GeneralizedDice

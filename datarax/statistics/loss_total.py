@@ -250,11 +250,26 @@ class LossTotal(CountsInvalid, kw_only=False):
             shape = numeric(preds, "preds").shape[-1:]
             if not shape:
                 raise MetricInputError("preds of shape (); expected rows, of shape (..., D)")
-
         degree = row.degree(parameter)
         p, t, w, invalid = pairs(
             preds, target, weights, shape, row.domain, parameter, any_range=degree > 0
         )
+        error, scale = self.terms(p, t, w)
+        sums = self.sums.plus(error, scale)
+        return self.with_batch(invalid, sums=sums, **self.with_targets(t, scale[1]))
+
+    def terms(
+        self, p: jax.Array, t: jax.Array, w: jax.Array
+    ) -> tuple[tuple[Any, jax.Array | None], tuple[jax.Array, jax.Array]]:
+        """What `ScaledTotal.plus` takes for the losses of examples, and for their divisors.
+
+        Args:
+            p: predictions, as `pairs` returns them.
+            t: targets.
+            w: the weight of each example, zero for those that cannot be used.
+        """
+        row, parameter = LOSSES[self.loss], self.parameter
+        degree = row.degree(parameter)
         counts = w.astype(xp.bool_)
         if not row.of_rows:  # of those, (..., 1)
             counts = xp.broadcast_to(counts, p.shape)
@@ -284,8 +299,7 @@ class LossTotal(CountsInvalid, kw_only=False):
                 value = scaled_part(*value)
         # The powers of errors of 0 are 0: no mask is needed.
         mask = None if isinstance(value, ScaledDouble) and w.dtype == np.bool_ and degree else w
-        sums = self.sums.plus((value, mask), (scale, w))
-        return self.with_batch(invalid, sums=sums, **self.with_targets(t, w))
+        return (value, mask), (scale, w)
 
     def _losses(
         self, counts: jax.Array, p: jax.Array, t: jax.Array, e: Any

@@ -154,6 +154,16 @@ def complex_si_snr(preds: np.ndarray, target: np.ndarray) -> float:
     return si_sdr(preds.ravel(), target.ravel())
 
 
+def sa_sdr(preds: np.ndarray, target: np.ndarray) -> float:
+    factor = fsum(preds * target) / fsum(target**2)
+    return decibels(factor * target, preds - factor * target)
+
+
+def sa_sdr_as_given(preds: np.ndarray, target: np.ndarray) -> float:
+    preds, target = (x - x.mean(-1, keepdims=True) for x in (preds, target))
+    return decibels(target, preds - target)
+
+
 def mean_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, value: Any) -> float:
     used = w > 0
     total = fsum(w[used])
@@ -192,6 +202,15 @@ CASES = [
         MIXTURES,
         permuted,
         metric=metrics.SISDR,
+    ),
+    case("sasdr", metrics.SASDR, MIXTURES, sa_sdr),
+    case(
+        "sasdr_as_given",
+        metrics.SASDR,
+        MIXTURES,
+        sa_sdr_as_given,
+        scale_invariant=False,
+        zero_mean=True,
     ),
     case("complex_sisnr", metrics.ComplexSISNR, SPECTRA, complex_si_snr),
 ]

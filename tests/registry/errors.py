@@ -61,6 +61,33 @@ POSITIVE = Inputs(
 )
 
 
+def with_naive(rng: np.random.Generator, size: int, *, draw: Any = pairs, **kind: Any) -> Arrays:
+    """Forecasts beside naive ones, whose errors are about twice as large."""
+    drawn = draw(rng, size, **kind)
+    target, spread = drawn["target"], drawn["target"] - pairs(rng, size, **kind)["target"]
+    return drawn | {"naive": (target + spread).astype(np.float32)}
+
+
+def naive_is_right(rng: np.random.Generator, size: int) -> Arrays:
+    drawn = pairs(rng, size)
+    return drawn | {"naive": drawn["target"]}
+
+
+FORECASTS = Inputs(
+    "forecasts with naive ones",
+    draw=with_naive,
+    valid=lambda preds, target, naive: finite(preds, target) & np.isfinite(naive),
+    spoil=dict.fromkeys(("preds", "target", "naive"), NOT_NUMBERS),
+    hard={
+        "offset of 1e6": partial(with_naive, offset=1e6),
+        "far off": partial(with_naive, bias=1e5),
+        "large": partial(with_naive, scale=1e15),
+        "small": partial(with_naive, scale=1e-15, offset=0.0),
+        "naive is right": naive_is_right,
+    },
+)
+
+
 def rows(rng: np.random.Generator, size: int, *, scale: float = 1.0, like: float = 0.7) -> Arrays:
     target = rng.normal(0, scale, (size, 4))
     preds = like * target + rng.normal(0, scale, (size, 4))
@@ -187,6 +214,14 @@ def critical_success(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
     return ratio(fsum(w[hit]), fsum(w[event]))
 
 
+def scaled_of(
+    w: np.ndarray, preds: np.ndarray, target: np.ndarray, naive: np.ndarray, *, power: int
+) -> float:
+    some = w > 0
+    above, below = (fsum(w[some] * np.abs(x[some] - target[some]) ** power) for x in (preds, naive))
+    return ratio(above, below) ** (1 / power)
+
+
 def median_error(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
     errors = np.abs(p.astype(np.float32) - t.astype(np.float32))
     return quantile(errors, w, 0.5, "averaged_inverted_cdf")
@@ -219,6 +254,16 @@ CASES = [
         ERRORS,
         used(lambda w, p, t: ratio(fsum(w * np.abs(p - t)), fsum(w * np.abs(t)))),
         ulps=5,
+    ),
+    Case(
+        "mase",
+        metrics.MeanAbsoluteScaledError,
+        FORECASTS,
+        partial(scaled_of, power=1),
+        ulps=5,
+    ),
+    Case(
+        "rmsse", metrics.RootMeanSquaredScaledError, FORECASTS, partial(scaled_of, power=2), ulps=5
     ),
     Case("log_cosh", metrics.LogCoshError, ERRORS, mean_loss(log_cosh), ulps=16),
     Case(

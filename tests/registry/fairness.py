@@ -4,6 +4,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+import fairlearn.metrics
 import numpy as np
 import sklearn.metrics
 
@@ -67,7 +68,12 @@ GROUPED = Inputs(
 def fairness(w: Array, preds: Array, target: Array, groups: Array) -> dict[str, Any]:
     """The rates of each group, as rationals, and their extremes."""
     chosen, values = preds > 0.5, {}
-    for name, which in (("demographic_parity", w > 0), ("equal_opportunity", target == 1)):
+    compared = {
+        "demographic_parity": w > 0,
+        "equal_opportunity": target == 1,
+        "false_positive_rate": target == 0,
+    }
+    for name, which in compared.items():
         rates, nothing = [], np.float64(np.nan)
         for group in range(GROUP_COUNT):
             rows = which & (groups == group)
@@ -76,7 +82,37 @@ def fairness(w: Array, preds: Array, target: Array, groups: Array) -> dict[str, 
         low, high = min(rates, default=nothing), max(rates, default=nothing)
         values[f"{name}_difference"] = np.float64(high - low)
         values[f"{name}_ratio"] = np.float64(low / high if high else np.nan)
+    for kind, worst in (("difference", np.maximum), ("ratio", np.minimum)):  # they keep a NaN
+        both = (values[f"{name}_{kind}"] for name in ("equal_opportunity", "false_positive_rate"))
+        values[f"equalized_odds_{kind}"] = worst(*both)
     return values
+
+
+def fairlearn_of(w: Array, preds: Array, target: Array, groups: Array) -> dict[str, Any] | None:
+    used = w > 0
+    kinds = {(g, t) for g, t in zip(groups[used], target[used], strict=True)}
+    chosen = preds[used] > 0.5
+    if len(kinds) < 2 * len({g for g, _ in kinds}) or not chosen[target[used] == 0].any():
+        return None  # it takes the rate of no examples as 0, and of two NaN the first
+    if not chosen[target[used] == 1].any():
+        return None
+    names = ("demographic_parity", "equal_opportunity", "equalized_odds")
+    functions = {f"{n}_{k}": f"{n}_{k}" for n in names for k in ("difference", "ratio")}
+    given = {"sensitive_features": groups[used], "sample_weight": w[used]}
+    values = {
+        name: getattr(fairlearn.metrics, function)(target[used], chosen, **given)
+        for name, function in functions.items()
+    }
+    rates = fairlearn.metrics.MetricFrame(
+        metrics=fairlearn.metrics.false_positive_rate,
+        y_true=target[used],
+        y_pred=chosen,
+        sensitive_features=groups[used],
+        sample_params={"sample_weight": w[used]},
+    )
+    values["false_positive_rate_difference"] = rates.difference()
+    values["false_positive_rate_ratio"] = rates.ratio()
+    return {name: np.float64(value) for name, value in values.items()}
 
 
 def group_rates(w: Array, preds: Array, target: Array, groups: Array) -> dict[str, Any]:
@@ -109,7 +145,7 @@ CASES = [
         GROUPED,
         fairness,
         {"num_groups": GROUP_COUNT},
-        reference=None,  # Fairlearn's is the oracle's formula, and no other library here has one
+        reference=fairlearn_of,
         exact=True,
         perfect="any",  # groups may have different rates of targets
     ),

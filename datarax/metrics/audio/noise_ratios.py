@@ -23,6 +23,23 @@ def decibels(signal: jax.Array, noise: jax.Array) -> jax.Array:
     return 10 * (xp.log10(signal) - xp.log10(noise))
 
 
+def _ratio(preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The ratio of the energies of the target and of the noise, and whether there is one."""
+    energy = xp.sum(target**2)
+    return decibels(energy, xp.sum((target - preds) ** 2)), energy > 0
+
+
+def _scaled_ratio(preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same of the multiple of the target that is nearest to the prediction."""
+    energy = xp.sum(target**2)
+    scaled = xp.sum(preds * target) / one_where_zero(energy) * target
+    signal, noise = xp.sum(scaled**2), xp.sum((preds - scaled) ** 2)
+    # What is left of a multiple of the target is the rounding of `scaled`.
+    rounding = (8 * xp.finfo(noise.dtype).eps) ** 2
+    noise = xp.where(noise <= rounding * signal, 0, noise)
+    return decibels(signal, noise), energy > 0
+
+
 class SNR(SignalMetric):
     """The signal-to-noise ratio in decibels, as a mean over signals.
 
@@ -44,8 +61,7 @@ class SNR(SignalMetric):
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
         if self.zero_mean:
             preds, target = _centred(preds), _centred(target)
-        energy = xp.sum(target**2)
-        return decibels(energy, xp.sum((target - preds) ** 2)), energy > 0
+        return _ratio(preds, target)
 
 
 class SISDR(SignalMetric):
@@ -73,13 +89,7 @@ class SISDR(SignalMetric):
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
         if self.zero_mean:
             preds, target = _centred(preds), _centred(target)
-        energy = xp.sum(target**2)
-        scaled = xp.sum(preds * target) / one_where_zero(energy) * target
-        signal, noise = xp.sum(scaled**2), xp.sum((preds - scaled) ** 2)
-        # What is left of a multiple of the target is the rounding of `scaled`.
-        rounding = (8 * xp.finfo(noise.dtype).eps) ** 2
-        noise = xp.where(noise <= rounding * signal, 0, noise)
-        return decibels(signal, noise), energy > 0
+        return _scaled_ratio(preds, target)
 
 
 class SISNR(SISDR):
@@ -129,6 +139,56 @@ class ComplexSISNR(SISDR):
             MetricInputError: the shapes differ, or are no spectra.
         """
         return super().update(_parts(preds, "preds"), _parts(target, "target"), weights=weights)
+
+
+class SASDR(SignalMetric):
+    """The source-aggregated signal-to-distortion ratio in decibels, as a mean over mixtures.
+
+    `10 log10(sum(s**2) / sum((preds - s)**2))`, with both sums over all sources of a mixture, and
+    `s = a * target`: one factor for all sources, `a = sum(preds * target) / sum(target**2)`, or
+    `a = 1` without `scale_invariant`. So a source that is silent for the whole signal counts with
+    its distortion, where the mean of the `SISDR` of each source has no value. Infinite if every
+    prediction is that multiple of its source. A mixture whose sources are all silent has no ratio:
+    it is invalid. The sources are compared in the order given. No data gives NaN.
+
+    T. von Neumann and others (2022), SA-SDR: a novel loss function for separation of meeting style
+    data, https://doi.org/10.1109/ICASSP43922.2022.9746757.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import SASDR
+        >>> target = jnp.array([[[1.0, -1.0, 1.0], [0.0, 0.0, 0.0]]])  # the second is silent
+        >>> preds = jnp.array([[[1.0, -1.0, 1.0], [0.1, 0.0, 0.1]]])
+        >>> print(round(float(SASDR().update(preds, target).compute()), 3))
+        21.761
+    """
+
+    terms_by_row = True
+    several = True
+    scale_invariant: bool = True
+    """True if the sources are scaled by one factor that fits them best to the predictions."""
+    zero_mean: bool = False
+    """True if the mean of each source is subtracted first."""
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the mixtures folded in; no communication.
+
+        Args:
+            preds: the predicted sources of each mixture (..., S, T), of any real dtype.
+            target: the sources, of the same shape. A mixture that holds a NaN or an infinity, or
+                whose sources are all silent, is invalid.
+            weights: of the mixtures; broadcast against the leading axes.
+
+        Raises:
+            MetricInputError: the shapes differ, or have less than two axes.
+        """
+        return super().update(preds, target, weights=weights)
+
+    def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+        if self.zero_mean:
+            preds, target = (x - xp.mean(x, -1, keepdims=True) for x in (preds, target))
+        ratio = _scaled_ratio if self.scale_invariant else _ratio
+        return ratio(preds, target)
 
 
 def _centred(x: jax.Array) -> jax.Array:

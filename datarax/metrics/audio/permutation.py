@@ -45,7 +45,7 @@ class PermutationInvariant(Metric):
     """The best order has the greatest mean with "max", and the least with "min"."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.metric, SignalMetric):
+        if not isinstance(self.metric, SignalMetric) or self.metric.several:
             raise MetricTypeError(
                 f"PermutationInvariant: metric={kind(self.metric)}; expected a metric of pairs of "
                 f"signals, such as SISDR()"

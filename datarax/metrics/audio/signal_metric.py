@@ -1,6 +1,6 @@
 """The base of the metrics of pairs of signals: one `update`."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 import jax
 
@@ -23,6 +23,8 @@ class SignalMetric(MeanScore):
 
     terms_by_row = True
     higher_is_better = True
+    several: ClassVar[bool] = False
+    """True if a signal is several sources (S, T), which `score` takes together."""
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the signals folded in; no communication.
@@ -44,15 +46,20 @@ class SignalMetric(MeanScore):
 
     def pairwise(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, Invalid]:
         """The value of each pair of signals (..., T), whose leading axes broadcast, and which
-        pairs have none."""
-        if not preds.shape[-1:] or not preds.shape[-1]:
-            raise MetricInputError(f"preds of shape {preds.shape}; expected signals (..., T)")
-        preds, target = unsharded(preds, -1), unsharded(target, -1)
-        score = xp.vectorize(self.score, signature="(t),(t)->(),()")
+        pairs have none; of several sources, the signals are (..., S, T)."""
+        axes = (-2, -1) if self.several else (-1,)
+        shape = preds.shape[-len(axes) :]
+        if len(shape) < len(axes) or 0 in shape:
+            expected = "sources (..., S, T)" if self.several else "signals (..., T)"
+            raise MetricInputError(f"preds of shape {preds.shape}; expected {expected}")
+        for axis in axes:
+            preds, target = unsharded(preds, axis), unsharded(target, axis)
+        each = "(s,t)" if self.several else "(t)"
+        score = xp.vectorize(self.score, signature=f"{each},{each}->(),()")
         values, defined = computed_in_float64(score, preds, target)
-        bad = xp.maximum(not_finite(preds, -1).code, not_finite(target, -1).code)
+        bad = xp.maximum(not_finite(preds, axes).code, not_finite(target, axes).code)
         return values, Invalid(bad) | out_of_range(~defined)
 
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The value of two signals (T,), and whether there is one."""
+        """The value of two signals, and whether there is one."""
         raise TypeError(f"{type(self).__name__} does not define score()")

@@ -111,36 +111,61 @@ class GroupMetric(Metric):
 
 
 class GroupFairness(GroupMetric):
-    """The differences of groups in selection rate and in true positive rate.
+    """The differences of groups in selection rate, true positive rate and false positive rate.
 
-    A dict of four numbers. The demographic parity compares the selection rates of the groups,
-    positive predictions / examples; the equal opportunity compares their true positive rates,
-    TP / (TP + FN). "..._difference" is the greatest rate minus the least, 0 at best;
-    "..._ratio" is the least divided by the greatest, 1 at best. A group without data (equal
-    opportunity: without positives) is excluded; the value is NaN where no group is left, and a
-    ratio of 0 to 0 is NaN.
+    A dict of eight numbers. `demographic_parity_...` compares the selection rates of the groups,
+    positive predictions / examples; `equal_opportunity_...` compares their true positive rates,
+    TP / (TP + FN); `false_positive_rate_...` compares FP / (FP + TN). "..._difference" is the
+    greatest rate minus the least, 0 at best; "..._ratio" is the least divided by the greatest, 1
+    at best. `equalized_odds_difference` is the greater of the differences in true and in false
+    positive rate, `equalized_odds_ratio` the lesser of their ratios.
 
-    As `demographic_parity_difference`, `equal_opportunity_difference` and their ratios in
-    Fairlearn. M. Hardt, E. Price and N. Srebro (2016), Equality of opportunity in supervised
-    learning, https://arxiv.org/abs/1610.02413.
+    A group without data (for the true positive rate, without positives; for the false positive
+    rate, without negatives) is excluded. A value is NaN where no group is left; a ratio of 0 to 0
+    is NaN; and equalized odds are NaN where one of the two rates has no value. `Bootstrap` gives
+    intervals of all eight.
+
+    As the functions of these names in Fairlearn, with the worst case of both rates for equalized
+    odds. M. Hardt, E. Price and N. Srebro (2016), Equality of opportunity in supervised learning,
+    https://arxiv.org/abs/1610.02413.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import GroupFairness
-        >>> preds, target = jnp.array([0.9, 0.8, 0.7, 0.2]), jnp.array([1, 0, 1, 1])
-        >>> fairness = GroupFairness(num_groups=2).update(preds, target, jnp.array([0, 0, 1, 1]))
-        >>> for name, value in fairness.compute().items():
-        ...     print(name, value)
-        demographic_parity_difference 0.5
-        demographic_parity_ratio 0.5
+        >>> preds = jnp.array([0.9, 0.8, 0.4, 0.7, 0.2, 0.6, 0.1, 0.3])
+        >>> target = jnp.array([1, 0, 0, 1, 1, 0, 0, 0])
+        >>> groups = jnp.array([0, 0, 0, 1, 1, 1, 1, 1])
+        >>> fairness = GroupFairness(num_groups=2).update(preds, target, groups)
+        >>> for name, value in fairness.results().items():
+        ...     print(name, round(value, 3))
+        demographic_parity_difference 0.267
+        demographic_parity_ratio 0.6
         equal_opportunity_difference 0.5
         equal_opportunity_ratio 0.5
+        equalized_odds_difference 0.5
+        equalized_odds_ratio 0.5
+        false_positive_rate_difference 0.167
+        false_positive_rate_ratio 0.667
     """
 
     def compute(self) -> PyTree:
         c = self.statistic.by_group
-        selection = _extremes(c.predicted_positives, c.total, "demographic_parity")
-        return selection | _extremes(c.tp, c.positives, "equal_opportunity")
+        selection = _extremes(c.predicted_positives, c.total)
+        found, alarms = _extremes(c.tp, c.positives), _extremes(c.fp, c.negatives)
+        # Where one of the two is NaN, both `argmax` and `argmin` give its position.
+        gaps, quotients = (stack(pair) for pair in zip(found, alarms, strict=True))
+        odds = gaps[xp.argmax(gaps.to_float())], quotients[xp.argmin(quotients.to_float())]
+        compared = {
+            "demographic_parity": selection,
+            "equal_opportunity": found,
+            "equalized_odds": odds,
+            "false_positive_rate": alarms,
+        }
+        return {
+            f"{name}_{kind}": value
+            for name, values in compared.items()
+            for kind, value in zip(("difference", "ratio"), values, strict=True)
+        }
 
 
 class GroupRates(GroupMetric):
@@ -168,7 +193,7 @@ class GroupRates(GroupMetric):
         return {f"group_{i}": rates[:, i] for i in range(self.num_groups)}
 
 
-def _extremes(part: DoubleFloat, whole: DoubleFloat, name: str) -> dict[str, DoubleFloat]:
+def _extremes(part: DoubleFloat, whole: DoubleFloat) -> tuple[DoubleFloat, DoubleFloat]:
     """The difference and the ratio of the greatest and the least rate."""
     # The rate of a group without data is NaN, which is neither the greatest nor the least.
     rate = (part / whole).to_float()
@@ -179,7 +204,4 @@ def _extremes(part: DoubleFloat, whole: DoubleFloat, name: str) -> dict[str, Dou
     part, whole = part * scale, whole * scale
     # a / n - b / m and (b / m) / (a / n), each as one quotient.
     greatest, lowest = part[most] * whole[least], part[least] * whole[most]
-    return {
-        f"{name}_difference": (greatest - lowest) / (whole[most] * whole[least]),
-        f"{name}_ratio": lowest / greatest,
-    }
+    return (greatest - lowest) / (whole[most] * whole[least]), lowest / greatest

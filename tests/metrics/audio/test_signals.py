@@ -10,6 +10,7 @@ import scipy.signal
 
 import datarax
 from datarax.metrics import (
+    SASDR,
     SDR,
     SISDR,
     SISNR,
@@ -144,6 +145,30 @@ def test_complex_spectra(rng):
         datarax.MetricInputError, match=r"preds of shape \(3, 4\) and dtype float32"
     ):
         ComplexSISNR().update(jnp.zeros((3, 4)), jnp.zeros((3, 4)))
+
+
+def test_sources_are_aggregated(rng):
+    # The program of the metric's paper, and of torchmetrics, but for its epsilon.
+    preds, target = noisy(rng, (12, 64))
+    preds, target = preds.reshape(4, 3, 64), target.reshape(4, 3, 64)
+    target[0, 1] = 0  # a source that is silent has no ratio alone
+    p, t = np.float64(preds), np.float64(target)
+    for scale_invariant in (True, False):
+        factor = (p * t).sum((1, 2)) / (t**2).sum((1, 2)) if scale_invariant else np.ones(4)
+        s = factor[:, None, None] * t
+        want = 10 * np.log10((s**2).sum((1, 2)) / ((p - s) ** 2).sum((1, 2)))
+        got = value_of(SASDR(scale_invariant=scale_invariant), preds, target)
+        assert_within_ulps(got, want.mean(), 4)
+    # One source is a signal.
+    one = value_of(SASDR(), preds[1:, :1], target[1:, :1])
+    assert_within_ulps(one, value_of(SISDR(), preds[1:, 0], target[1:, 0]), 1)
+    assert value_of(SASDR(), 2 * target, target) == np.inf
+    target[2], preds[3, 0, 5] = 0, np.nan
+    assert update(SASDR(), preds, target).invalid_count() == 2
+    with pytest.raises(datarax.MetricInputError, match=r"shape \(64,\); expected sources"):
+        SASDR().update(preds[0, 0], target[0, 0])
+    with pytest.raises(datarax.MetricTypeError, match="metric=SASDR; expected a metric of pairs"):
+        PermutationInvariant(SASDR())
 
 
 def test_arguments_are_checked():

@@ -21,13 +21,22 @@ def of_groups(metric, cells):
 
 
 def expected(cells):
-    """The four numbers, in rationals."""
+    """The eight numbers, in rationals."""
     values = {}
     selected = [Fraction(tp + fp, tp + fp + fn + tn) for tp, fp, fn, tn in cells]
     found = [Fraction(tp, tp + fn) for tp, _, fn, _ in cells]
-    for name, rates in (("demographic_parity", selected), ("equal_opportunity", found)):
+    alarms = [Fraction(fp, fp + tn) for _, fp, _, tn in cells]
+    compared = {
+        "demographic_parity": selected,
+        "equal_opportunity": found,
+        "false_positive_rate": alarms,
+    }
+    for name, rates in compared.items():
         values[f"{name}_difference"] = float(max(rates) - min(rates))
         values[f"{name}_ratio"] = float(min(rates) / max(rates))
+    both = ("equal_opportunity", "false_positive_rate")
+    values["equalized_odds_difference"] = max(values[f"{name}_difference"] for name in both)
+    values["equalized_odds_ratio"] = min(values[f"{name}_ratio"] for name in both)
     return values
 
 
@@ -85,10 +94,11 @@ def test_groups_that_cannot_be_compared():
     none = of_groups(fairness, [[0, 0, 1, 1], [0, 0, 2, 1], [0, 0, 0, 0]]).compute()
     assert float(none["demographic_parity_difference"]) == 0
     assert np.isnan(none["demographic_parity_ratio"])
-    # No group has a positive: nothing to be found.
-    assert np.isnan(
-        of_groups(fairness, [[0, 1, 0, 1]] * 3).compute()["equal_opportunity_difference"]
-    )
+    # No group has a positive: nothing to be found, and so no equalized odds.
+    negatives = of_groups(fairness, [[0, 1, 0, 1], [0, 1, 0, 3], [0, 1, 0, 1]]).compute()
+    assert float(negatives["false_positive_rate_difference"]) == 0.25
+    for name in ("equal_opportunity_difference", "equalized_odds_difference"):
+        assert np.isnan(negatives[name])
 
 
 def test_threshold():
