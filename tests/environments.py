@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 import datarax.io
+from datarax.algebra.pytrees import MeshNode
 from datarax.distributed import global_batch
 from datarax.training import StatefulMetric
 from tests import processes
@@ -142,7 +143,7 @@ def folded_and_read(metric: datarax.Metric, batches: list[Any]) -> Any:
     """A second update finds the state where the first left it."""
     for batch in batches:
         metric = fold(metric, batch)
-    metric = metric.sync() if metric.owns_mesh else metric
+    metric = metric.sync() if isinstance(metric, MeshNode) else metric
     return metric, metric.compute()
 
 

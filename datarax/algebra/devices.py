@@ -47,7 +47,7 @@ from datarax._xp import (
     xp,
 )
 from datarax.algebra.gathered import differing_axes, gathered_axes, same_axes
-from datarax.algebra.pytrees import Leaf, Tree, map_leaf_states
+from datarax.algebra.pytrees import ArrayNode, Leaf, Tree, map_leaf_states
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName, axes_of_type, is_checked, mark_varying
 
@@ -142,7 +142,6 @@ class _Folds(Protocol):
     """What `folding` looks at of a state: see `State`."""
 
     delegates: ClassVar[bool]
-    holds_arrays: ClassVar[bool]
 
     @property
     def is_on_host(self) -> bool: ...
@@ -183,7 +182,7 @@ def folded(method: Callable[..., _State], state: _State, args: Any, kwargs: Any)
     of_host = on_host(*args, *kwargs.values())
     if not of_host and is_near(leaves):
         state, args, kwargs = fetched((state, args, kwargs))
-    elif of_host and state.holds_arrays:
+    elif of_host and isinstance(state, ArrayNode):
         state = fetched(state)
     return method(state, *args, **kwargs)
 

@@ -8,7 +8,7 @@ import jax
 from datarax._checks import x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
-from datarax.algebra.pytrees import states_in, without_children
+from datarax.algebra.pytrees import ArrayNode, MeshNode, states_in, without_children
 
 
 def find_leading_axes(state: PyTree) -> tuple[int, ...]:
@@ -17,9 +17,9 @@ def find_leading_axes(state: PyTree) -> tuple[int, ...]:
     coming = [state]
     while coming:
         each = coming.pop()
-        if each.owns_mesh:  # it has an axis of devices, and knows it
+        if isinstance(each, MeshNode):  # it has an axis of devices, and knows it
             return ()
-        if not each.holds_arrays:
+        if not isinstance(each, ArrayNode):
             # Not `states_within`, which for a collection are its members: these are its stacks.
             children = map(getattr, repeat(each), vars(each)["_children"])
             coming.extend(reversed(states_in(*children)))

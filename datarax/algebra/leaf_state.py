@@ -10,13 +10,14 @@ from datarax._checks import x64_enabled
 from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.pytrees import ArrayNode
 from datarax.algebra.rows import RowTerms
 from datarax.algebra.saving import Parts
 from datarax.algebra.state import State
 from datarax.numerics.scaled_double import ScaledDouble
 
 
-class LeafState(State):
+class LeafState(ArrayNode, State):
     """A state that holds arrays and defines how they merge.
 
     A subclass declares its configuration like any `State`, and its arrays with `state()`. It must
@@ -36,7 +37,6 @@ class LeafState(State):
         Flags is a LeafState, and does not define combine, canonical, to_mesh, from_mesh
     """
 
-    holds_arrays: ClassVar[bool] = True
     is_extreme: ClassVar[bool] = False  # type: ignore[assignment]
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:

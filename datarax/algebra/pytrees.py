@@ -4,10 +4,11 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Iterable
 from itertools import repeat
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from datarax._typing import PyTree, Structure
 from datarax.algebra.lineage import last_flattened, note_flattened, note_unflattened
@@ -25,23 +26,39 @@ attributes, which of these are NaN, and which are `Ungiven`."""
 class PytreeNode:
     """The base of what a pytree is searched for: states, and terms of rows in their place."""
 
-    holds_arrays: ClassVar[bool] = False
-    """True if arrays are children; if not, an array as an attribute is an error."""
-    flat: ClassVar[bool] = False
-    """True if it is one node of a pytree, whose children are all its arrays. This is faster to
-    flatten than a node for each state. The states are made from the arrays when asked for."""
+
+class ArrayNode(PytreeNode):
+    """The base of nodes whose children are arrays. Of others, an array as attribute is an error."""
 
 
 class StateNode(PytreeNode):
     """The base of `State`, by which a state is known where `State` is not."""
 
-    owns_mesh: ClassVar[bool] = False
-    """True if the metric has its own mesh of devices, and so syncs without an axis name."""
+
+class FlatNode(StateNode):
+    """The base of states that are one node of a pytree, whose children are all their arrays.
+
+    This is faster to flatten than a node for each state. The states within are made from the arrays
+    when asked for.
+    """
+
+
+class MeshNode(StateNode):
+    """The base of states that have a mesh of devices, with a copy on each.
+
+    They sync without an axis name.
+    """
+
+    mesh: Mesh
+
+    def merge_copies(self) -> PyTree:
+        """The copies merged, as a state without a mesh."""
+        raise TypeError(f"{type(self).__name__} does not define merge_copies()")
 
 
 def register_pytree(cls: type[PytreeNode]) -> None:
-    """Registers a class of states as a pytree; `cls.flat` says in which of the two ways."""
-    flat = cls.flat
+    """Registers a class of states as a pytree, in one of the two ways."""
+    flat = issubclass(cls, FlatNode)
     jax.tree_util.register_pytree_with_keys(
         cls,
         _flatten_flat_with_keys if flat else _flatten_with_keys,
@@ -142,7 +159,7 @@ def make_children(self: object) -> None:
 
 def leaf_states(tree: PyTree) -> list[Leaf]:
     """The leaf states within a pytree, and the leaves that are not states."""
-    return jax.tree.leaves(opened(tree), is_leaf=_holds_arrays)
+    return jax.tree.leaves(opened(tree), is_leaf=holds_arrays)
 
 
 def map_leaf_states(function: Callable[[list[Leaf]], list[Leaf]], tree: Tree) -> Tree:
@@ -150,7 +167,7 @@ def map_leaf_states(function: Callable[[list[Leaf]], list[Leaf]], tree: Tree) ->
 
     Leaves that are not states are in the list, too.
     """
-    states, treedef = jax.tree.flatten(opened(tree), is_leaf=_holds_arrays)
+    states, treedef = jax.tree.flatten(opened(tree), is_leaf=holds_arrays)
     return _closed(tree, treedef.unflatten(function(states)))
 
 
@@ -169,16 +186,17 @@ def _closed(tree: PyTree, parts: PyTree) -> PyTree:
 
 
 def _ends(x: object) -> bool:
-    return isinstance(x, PytreeNode) and (x.holds_arrays or x.flat)
+    return isinstance(x, ArrayNode | FlatNode)
 
 
-def _holds_arrays(x: object) -> bool:
-    return isinstance(x, PytreeNode) and x.holds_arrays
+def holds_arrays(x: object) -> bool:
+    """True if `x` is a leaf state, or terms of rows in the place of one."""
+    return isinstance(x, ArrayNode)
 
 
 def _is_flat(x: object) -> bool:
     """True if `x` is a state whose children are not nodes of the pytree."""
-    return isinstance(x, PytreeNode) and x.flat
+    return isinstance(x, FlatNode)
 
 
 def is_node(x: object) -> bool:

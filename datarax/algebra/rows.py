@@ -19,7 +19,7 @@ from datarax._checks import default_float
 from datarax._typing import PyTree
 from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.fold import sums_of_rows
-from datarax.algebra.pytrees import Leaf, PytreeNode
+from datarax.algebra.pytrees import ArrayNode, Leaf
 from datarax.distributed.merge_ops import worst
 from datarax.numerics.double_float import DoubleFloat, concatenate, has_wide, is_one
 from datarax.numerics.sums import split_for_sum
@@ -201,14 +201,13 @@ Merging = Generator[Packed, list[Any], Leaf]
 """Asks for what must be known of the terms, and returns the states. See `merge_rows`."""
 
 
-class RowTerms(PytreeNode):
+class RowTerms(ArrayNode):
     """The terms of single rows, in an update that keeps the rows of a batch apart.
 
     Most are a leaf state with a last axis of rows, whose update sums nothing over them. Without any
     term, its arrays are of shape ().
     """
 
-    holds_arrays: ClassVar[bool] = True
     row_axis: ClassVar[int] = -1
     """The axis of rows of each array."""
 

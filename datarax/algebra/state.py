@@ -38,7 +38,10 @@ from datarax.algebra.fields import (
 from datarax.algebra.leading_axes import find_leading_axes, refuse_leading_axes
 from datarax.algebra.lineage import note_reset, without_mark
 from datarax.algebra.pytrees import (
+    ArrayNode,
+    MeshNode,
     StateNode,
+    holds_arrays,
     is_state,
     make_children,
     map_leaf_states,
@@ -349,7 +352,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         """
         count = count_of_invalid(self)
         # The accumulator of a class that does not know the kind. An `InvalidCounts` is visited.
-        return {"": count.value} if is_state(count) and count.holds_arrays else {}
+        return {"": count.value} if holds_arrays(count) else {}
 
     # Resetting, merging, syncing, saving.
 
@@ -363,7 +366,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         empty = self.emptied()
         placed = empty if self.is_on_host else placed_like(self, empty)
         without_mark(placed)
-        is_new = placed is not empty or (self.owns_mesh and not traced)
+        is_new = placed is not empty or (isinstance(self, MeshNode) and not traced)
         return marked_untouched(placed) if is_new else empty
 
     @outside_mesh
@@ -538,7 +541,7 @@ def _holds_state(value: object, owner: type[State]) -> bool:
         value = tuple(value.values())
     if isinstance(value, tuple | list) and value:
         return all(_holds_state(item, owner) for item in value)
-    return owner.holds_arrays and hasattr(value, "dtype") and hasattr(value, "shape")
+    return issubclass(owner, ArrayNode) and hasattr(value, "dtype") and hasattr(value, "shape")
 
 
 class _Template:

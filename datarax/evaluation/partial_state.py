@@ -20,6 +20,7 @@ from datarax._checks import refuse_wide, warn, x64_enabled
 from datarax._errors import DataraxError, MetricInputError, PrecisionWarning
 from datarax._update_context import in_update
 from datarax._xp import fetched
+from datarax.algebra.pytrees import MeshNode
 from datarax.algebra.state import walk
 from datarax.evaluation.largest_losses import LossRow
 from datarax.evaluation.paired_parts import Pair
@@ -333,7 +334,7 @@ class Merging:
 def check_foldable(metric: Metric) -> None:
     """Raises if the metric cannot be folded part by part, or holds data."""
     for each in walk(metric):
-        if each.owns_mesh:
+        if isinstance(each, MeshNode):
             raise MetricInputError(
                 "evaluate: the metric has one copy for each device; give the plain metric, all "
                 "devices of this process are used"

@@ -20,6 +20,7 @@ from datarax._xp import fetched, is_traced, on_host
 from datarax.algebra.fields import field
 from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.memo import given_number, one_reading
+from datarax.algebra.pytrees import FlatNode, MeshNode
 from datarax.algebra.rows import Target
 from datarax.algebra.saving import require_arrays, requiring_arrays
 from datarax.algebra.state import State
@@ -56,7 +57,7 @@ _FOR_USERS = {
 }
 
 
-class Metric(State, door=updating):
+class Metric(FlatNode, State, door=updating):
     """An immutable pytree with `update`, `merge`, `sync`, `compute` and `reset`.
 
     To define a metric, write a subclass:
@@ -113,7 +114,6 @@ class Metric(State, door=updating):
 
     unrestored_fields = ("outputs",)
     hidden_names = frozenset({"outputs"})
-    flat: ClassVar[bool] = True
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
     """The arguments of `update`, besides `weights`, that may be one value for all examples."""
     together_by: ClassVar[str | None] = None
@@ -384,8 +384,7 @@ def _read_on_host(metric: Metric, given: GivenNumbers = ()) -> Reading:
 
 def without_copies(metric: Metric) -> Metric:
     """The metric, merged if it has a copy for each device."""
-    copies: PyTree = metric
-    return copies.merge_copies() if metric.owns_mesh else metric
+    return metric.merge_copies() if isinstance(metric, MeshNode) else metric
 
 
 def left_out(metric: Metric) -> Unusable:
@@ -402,7 +401,7 @@ def placed_as(metric: Metric, value: PyTree) -> PyTree:
     """A value that was read from a metric, on all the devices of the metric."""
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
         value = jax.tree.map(as_array, value)
-    mesh = vars(metric)["mesh"] if metric.owns_mesh else mesh_of(metric)
+    mesh = metric.mesh if isinstance(metric, MeshNode) else mesh_of(metric)
     if mesh is None or is_traced(value):
         return value
     return everywhere(value, mesh)

@@ -9,6 +9,7 @@ from datarax._checks import kind
 from datarax._errors import MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced
+from datarax.algebra.pytrees import MeshNode
 from datarax.algebra.saving import requiring_arrays
 from datarax.algebra.state import is_untouched, marked_untouched, walk
 from datarax.distributed.placement import full_spec, is_same_everywhere, outside_mesh, sharded
@@ -66,7 +67,7 @@ def replicate(metric: M, mesh: Mesh) -> M:
     if not isinstance(mesh, Mesh):
         raise MetricTypeError(f"replicate expects a jax.sharding.Mesh; got {kind(mesh)}")
     name = type(metric).__name__
-    if any(each.owns_mesh for each in walk(metric)):
+    if any(isinstance(each, MeshNode) for each in walk(metric)):
         raise MetricTypeError(
             f"replicate expects a metric without copies for each device; got a {name} that is, or "
             f"holds, a per_device metric, which is on its mesh already"

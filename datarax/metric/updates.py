@@ -26,6 +26,7 @@ from datarax._typing import PyTree
 from datarax._xp import NEEDS_VALUES, any_traced, fetched, is_in_program, is_near, on_host, xp
 from datarax.algebra.devices import folded, folded_in_program, refuse_result
 from datarax.algebra.leading_axes import refuse_leading_axes
+from datarax.algebra.pytrees import MeshNode
 from datarax.algebra.saving import require_arrays
 from datarax.algebra.state import walk
 from datarax.distributed.placement import device_sets, outside_mesh, unreduced_axes
@@ -63,7 +64,7 @@ def updating(method: Update) -> Update:
         try:
             # Of NumPy arrays and numbers, what `_updated` does comes to the same.
             plain = _ARRAYS.issuperset(map(type, (*args, *kwargs.values())))
-            if plain and self.is_on_host and not self.owns_mesh:
+            if plain and self.is_on_host and not isinstance(self, MeshNode):
                 new = quiet(self, *args, **kwargs)
             else:
                 new = _updated(quiet, self, args, kwargs)
@@ -80,7 +81,7 @@ def updating(method: Update) -> Update:
 def _updated(update: Update, metric: PyTree, args: Args, kwargs: Kwargs) -> PyTree:
     """The metric after its `update`, which runs where the data is."""
     require_arrays(metric)
-    if metric.owns_mesh:
+    if isinstance(metric, MeshNode):
         _refuse_unreduced(metric, args, kwargs)
         return outside_mesh(folded)(update, metric, args, kwargs)
     args, kwargs = _with_arrays(args, kwargs)
@@ -139,7 +140,7 @@ class _Program:
     def __init__(self, update: Update, metric: PyTree, structure: PyTree):
         self.update = update
         # A `per_device` metric puts batches on its mesh, which a program cannot.
-        self.as_written = any(each.owns_mesh for each in walk(metric))
+        self.as_written = any(isinstance(each, MeshNode) for each in walk(metric))
 
         def updated(metric: PyTree, leaves: Leaves) -> PyTree:
             return folded(update, metric, *structure.unflatten(leaves))

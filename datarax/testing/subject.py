@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
-from datarax.algebra.pytrees import opened
+from datarax.algebra.pytrees import MeshNode, opened
 from datarax.metric.arguments import Call
 from datarax.metric.base import Metric
 from datarax.numerics.exact import Exact
@@ -131,7 +131,7 @@ class Subject:
     on_host: bool = False
 
     def __post_init__(self, batches: Iterable[PyTree]) -> None:
-        if not isinstance(self.metric, Metric) or self.metric.owns_mesh:
+        if not isinstance(self.metric, Metric) or isinstance(self.metric, MeshNode):
             raise MetricTypeError(
                 f"check_metric expects a plain datarax.Metric; got {kind(self.metric)}"
             )

@@ -9,6 +9,7 @@ from flax import nnx
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
+from datarax.algebra.pytrees import MeshNode
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import placed_like
 from datarax.metric.arguments import refuse_ignored
@@ -107,7 +108,7 @@ class StatefulMetric(nnx.Metric):
         metric = self.metric
         if axis_name is not None:
             self.state.set_value(metric.sync(axis_name))
-        elif not metric.owns_mesh:
+        elif not isinstance(metric, MeshNode):
             raise MetricInputError(
                 f"sync: axis_name=None for {type(metric).__name__}; expected the name of a bound "
                 f"axis"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import ClassVar, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced, lax
 from datarax.algebra.devices import counted_once, merge_copies
 from datarax.algebra.fields import state
-from datarax.algebra.pytrees import map_leaf_states
+from datarax.algebra.pytrees import MeshNode, map_leaf_states
 from datarax.algebra.saving import Parts, require_arrays, requiring_arrays
 from datarax.algebra.state import is_untouched, walk
 from datarax.distributed.collectives import AxisName
@@ -102,7 +102,7 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
     return PerDevice(metric, mesh, axis_names)
 
 
-class PerDevice(Wrapper):
+class PerDevice(MeshNode, Wrapper):
     """The metric that `per_device` returns; see there.
 
     If the metric is a `Collection`, `[name]`, `keys()`, `values()`, `items()`, `in` and
@@ -123,7 +123,6 @@ class PerDevice(Wrapper):
         PerDevice 7.5
     """
 
-    owns_mesh: ClassVar[bool] = True
     hidden_names = frozenset({"copies", "merged"})
     copies: Metric = state()
     """The metric; each of its arrays has a leading axis of devices."""

@@ -12,7 +12,7 @@ from datarax._update_context import in_update
 from datarax.algebra.devices import folded_on_axes
 from datarax.algebra.fields import field, shown_fields, state
 from datarax.algebra.leaf_state import LeafState
-from datarax.algebra.pytrees import map_leaf_states
+from datarax.algebra.pytrees import MeshNode, map_leaf_states
 from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, is_untouched, walk
@@ -285,7 +285,7 @@ def _check_plain(metric: object, caller: str) -> None:
 
 def holds_copies(metric: Metric) -> bool:
     """True if it is, or holds, a metric with copies for each device."""
-    return any(each.owns_mesh for each in walk(metric))
+    return any(isinstance(each, MeshNode) for each in walk(metric))
 
 
 def _value(metric: Metric) -> PyTree:
