@@ -31,9 +31,9 @@ from datarax.evaluation.columns import (
 )
 from datarax.evaluation.identity import FileIdentity
 from datarax.evaluation.partial_state import check_foldable
-from datarax.evaluation.state_bytes import BatchState
+from datarax.evaluation.state_bytes import BatchState, OutputForm
 from datarax.evaluation.table_batches import READ_ROWS, complete_rows
-from datarax.evaluation.tables import Table, Types
+from datarax.evaluation.tables import Outputs, Table, Types
 from datarax.metric.base import Metric
 from datarax.wrappers.collection import Collection
 
@@ -129,12 +129,14 @@ class BatchFolding:
             key: from which the ids of rows count, in metrics that draw rows; else at random.
             first: the number of rows before it, for errors and ids.
         """
-        rows = isinstance(given, list) and all(isinstance(each, Mapping) for each in given)
-        batch = self._of_rows(given) if rows else as_batch(given, self.call)
+        is_rows = isinstance(given, list) and all(isinstance(each, Mapping) for each in given)
+        batch = self._of_rows(given) if is_rows else as_batch(given, self.call)
+        if not batch.num_rows and not batch.num_columns:  # as an empty partition may be
+            return state
         plan = self.plan(batch.schema)
         key = secrets.randbits(32) if key is None else key
         excluded = dict(state.excluded)
-        metric, rows = state.metric, state.rows
+        metric, rows, forms = state.metric, state.rows, state.outputs
         size = READ_ROWS if self.group_by is None else max(batch.num_rows, 1)
         for start in range(0, batch.num_rows, size):
             piece = batch.slice(start, size)
@@ -146,11 +148,12 @@ class BatchFolding:
                 )
                 if not len(places):
                     continue
+                forms = self._agreed(forms, _forms(plan.feeds, outputs))
                 if plan.numbered:
                     outputs[INDEX] = (key + place + places).astype(np.uint32)
                 metric = metric.update(**metric.arguments_from(outputs))
             rows += len(places)
-        return BatchState(metric, rows, excluded)
+        return BatchState(metric, rows, excluded, forms)
 
     def _of_rows(self, rows: list[Mapping[str, Any]]) -> "pyarrow.RecordBatch":
         """Rows as a record batch, with the columns that may be needed; others may hold anything."""
@@ -188,7 +191,45 @@ class BatchFolding:
 
     def merged(self, states: Iterable[BatchState]) -> BatchState:
         """All states merged, from left to right."""
-        return reduce(_merged, states, self.empty)
+        return reduce(self._merged, states, self.empty)
+
+    def _merged(self, a: BatchState, b: BatchState) -> BatchState:
+        names = dict.fromkeys((*a.excluded, *b.excluded))
+        excluded = {name: a.excluded.get(name, 0) + b.excluded.get(name, 0) for name in names}
+        if not a.rows or not b.rows:  # nothing was folded into one, so there is nothing to merge
+            return (b if b.rows else a)._replace(excluded=excluded)
+        forms = self._agreed(a.outputs, b.outputs)
+        return BatchState(a.metric.merge(b.metric), a.rows + b.rows, excluded, forms)
+
+    def _agreed(
+        self, known: Mapping[str, OutputForm], others: Mapping[str, OutputForm]
+    ) -> Mapping[str, OutputForm]:
+        """What fed the outputs of all rows.
+
+        Raises:
+            MetricInputError: some rows had another column, type or shape of an output than others.
+        """
+        if not known or not others or known == others:
+            return known or others
+        for output in dict.fromkeys((*known, *others)):
+            one, two = known.get(output), others.get(output)
+            if one == two:
+                continue
+            if one is None or two is None:
+                raise MetricInputError(
+                    f"{self.call}: some record batches have {_shown(one or two)} for the output "
+                    f"{output!r}, and others have no such column; add it to all of them (rows "
+                    f"without a value are left out), or leave it out of all with "
+                    f"columns={{{output!r}: None}}"
+                )
+            difference = [_shown(each) for each in (one, two)]
+            if one.columns == two.columns:
+                difference = [_shown_type(each) for each in (one, two)]
+            raise MetricInputError(
+                f"{self.call}: for the output {output!r}, some record batches have "
+                f"{difference[0]}, and others {difference[1]}; expected the same in all"
+            )
+        return known
 
     def result(self, state: BatchState) -> Metric:
         """The metric of a state, with a warning of the rows that were left out."""
@@ -212,13 +253,36 @@ def _naming_row(call: str, first: int) -> Iterator[None]:
         raise
 
 
-def _merged(a: BatchState, b: BatchState) -> BatchState:
-    names = dict.fromkeys((*a.excluded, *b.excluded))
-    excluded = {name: a.excluded.get(name, 0) + b.excluded.get(name, 0) for name in names}
-    if not b.rows:  # nothing was folded, so there is nothing to merge
-        return BatchState(a.metric, a.rows, excluded)
-    metric = a.metric.merge(b.metric) if a.rows else b.metric
-    return BatchState(metric, a.rows + b.rows, excluded)
+def _forms(feeds: Iterable[Feed], outputs: Outputs) -> dict[str, OutputForm]:
+    """What feeds each output, as far as all batches must have the same."""
+    forms = {}
+    for feed in feeds:
+        # One of these is a matter of the values, unless integers mean labels.
+        either = feed.kind in ("integer", "float") and not feed.scored
+        found = outputs[feed.output]
+        is_fixed = isinstance(found, np.ndarray) and feed.mask is None
+        shape = found.shape[1:] if is_fixed else ()
+        forms[feed.output] = OutputForm(feed.columns, "number" if either else feed.kind, shape)
+    return forms
+
+
+def _shown(form: OutputForm | None) -> str:
+    names = form.columns if form is not None else ()
+    return f"the column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
+
+
+_KINDS = {
+    "float": "fractions, which are scores",
+    "integer": "integers, which are labels",
+    "number": "numbers",
+    "boolean": "booleans",
+    "text": "strings",
+}
+
+
+def _shown_type(form: OutputForm) -> str:
+    lists = f" in lists of the shape {form.shape}" if form.shape else ""
+    return f"{_KINDS.get(form.kind, form.kind)}{lists}"
 
 
 def as_batch(given: Any, call: str) -> "pyarrow.RecordBatch":

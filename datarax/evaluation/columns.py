@@ -90,6 +90,8 @@ class Feed(NamedTuple):
     labels: bool = False
     """True if only metrics of classes take it. Then a label beyond 32 bits counts as out of range,
     instead of raising an error."""
+    scored: bool = False
+    """True if a metric of classes takes integers as labels, and floats as scores."""
     classes: tuple[str, ...] | None = None
     """The names of the classes of a column of strings."""
     marks: bool = False
@@ -376,8 +378,10 @@ def _feed(
     given: Columns,
     path: str,
 ) -> Feed:
-    # A column without any value may be of any type: all its rows are left out.
-    kinds = {types[name].kind for name in names} - {"null"} or {"float"}
+    # A column without any value may be of any type: all its rows are left out, or all its lists
+    # are empty. Metrics take integers for numbers, too.
+    known = {types[name].kind for name in names} - {"null"}
+    kinds = known or {"integer"}
     kinds = {"text"} if "verbatim" in kinds else kinds
     routes = by_output.get(output, [])
     if "text" in kinds and len(kinds) > 1:
@@ -386,7 +390,7 @@ def _feed(
             f"hold strings and some numbers"
         )
     classes = given.classes.get(output)
-    if classes is not None and "text" not in kinds:
+    if classes is not None and known and "text" not in kinds:
         raise MetricInputError(
             f"{path}: the column {names[0]!r} holds no strings, so the output {output!r} needs no "
             f"classes="
@@ -417,6 +421,7 @@ def _feed(
         width=4 if any(route.argument in _BOXES for route in routes) else None,
         mask=next(masks, None),
         labels=bool(routes) and all(_is_of_classes(route) for route in routes),
+        scored=any(_is_of_classes(route) and route.argument == "preds" for route in routes),
         classes=None if classes is None else tuple(classes),
     )
 

@@ -20,6 +20,17 @@ _HEAD = struct.Struct("<8sHH16sIQ")
 _SUM_BYTES = 16
 
 
+class OutputForm(NamedTuple):
+    """What fed an output of the metric. It is the same in all rows of a state."""
+
+    columns: tuple[str, ...]
+    """The columns, in their order."""
+    kind: str
+    """ "float", "integer", "number" (which is either), "boolean" or "text"."""
+    shape: tuple[int, ...] = ()
+    """The shape of one row, if the metric takes no mask of its lists."""
+
+
 class BatchState(NamedTuple):
     """The rows that were folded into a metric."""
 
@@ -27,12 +38,15 @@ class BatchState(NamedTuple):
     rows: int = 0
     excluded: Mapping[str, int] = {}
     """By column, how many rows were left out because it has no value there."""
+    outputs: Mapping[str, OutputForm] = {}
+    """By output, what fed it; empty without rows, and for a state of an earlier version."""
 
 
 def as_bytes(state: BatchState) -> bytes:
     """The bytes of a state, in the layout of this module."""
     tree, arrays = flattened(state.metric)
     saved = {"rows": state.rows, "excluded": dict(state.excluded), "metric": tree}
+    saved["outputs"] = state.outputs
     text = json.dumps(saved, separators=(",", ":")).encode()
     sizes = len(text), arrays.nbytes
     head = _HEAD.pack(_MAGIC, VERSION, STATE_FORMAT, _identity(tree), *sizes)
@@ -75,7 +89,11 @@ def state_of(data: bytes, empty: Metric) -> BatchState:
         body = zlib.decompress(whole[_HEAD.size :])
         saved = json.loads(body[:text_size])
         tree, rows, excluded = saved["metric"], int(saved["rows"]), dict(saved["excluded"])
-    except (zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
+        outputs = {
+            name: OutputForm(tuple(columns), str(kind), tuple(shape))
+            for name, (columns, kind, shape) in saved.get("outputs", {}).items()
+        }
+    except (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(
             f"the state is damaged: {type(error).__name__}: {str(error)[:200]}"
         ) from error
@@ -83,7 +101,7 @@ def state_of(data: bytes, empty: Metric) -> BatchState:
     found, described = filled(tree, body[text_size:])
     check_size(described, size)
     try:
-        return BatchState(empty.load_state_dict(found), rows, excluded)
+        return BatchState(empty.load_state_dict(found), rows, excluded, outputs)
     except ConfigurationMismatchError as error:
         error.args = (f"the state is of other metrics: {error}",)
         raise

@@ -162,7 +162,12 @@ def test_the_bytes_of_the_last_release_are_read():
         found = aggregator.finish(data)
     assert found.results() == {"accuracy": 0.75, "rmse": 1.5}
     now = aggregator.add(aggregator.zero(), pa.record_batch(GOLDEN_ROWS))
-    assert opened(now) == opened(data)
+    (described, arrays), (before, same) = opened(now), opened(data)
+    # Which columns fed it was not yet noted.
+    assert described.pop("outputs").keys() == {"preds", "target", "x", "y"}
+    assert (described, arrays) == (before, same)
+    both = aggregator.merge(now, data)
+    assert opened(both)[0]["rows"] == 8
 
 
 def opened(data):
