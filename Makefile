@@ -28,7 +28,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
 .PHONY: help demo test test-everywhere test-long test-quick test-optimized test-oldest test-newest test-newest-quick \
   test-wheel engines test-engines check \
-  format docs browser \
+  format docs reports browser \
   bench bench-host bench-peers bench-trainers bench-gpu bench-tpu operations mutants known-faults clean
 
 help: ## List the targets
@@ -99,6 +99,9 @@ format: $(VENV)/.ready ## Mend what lint and format can mend by themselves
 docs: $(VENV)/.ready ## Build the documentation into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+reports: $(VENV)/.ready ## Draw the example reports of the documentation, and the picture of the README
+	$(BIN)/python examples/reports/draw.py docs/reports --picture docs/images/report.png
+
 # The tests of the report drive a browser, and are left out where there is none.
 browser: ## Install Chromium with apt, for the tests of the report
 	@command -v chromedriver >/dev/null || { apt-get -qq update && \
@@ -165,6 +168,7 @@ define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo \
 	  "datarax needs Python 3.11 or newer, which '$(PYTHON)' is not: make PYTHON=python3.12" >&2; exit 1; }
 	test -x $(1)/bin/pip || $(PYTHON) -m venv $(1)
-	$(1)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[$(2)]' -c $(3)
+	@echo "Installing the packages of '$(2)' into $(1), once; this takes some minutes"
+	$(1)/bin/python -m pip install --disable-pip-version-check -e '.[$(2)]' -c $(3)
 	@touch $@
 endef

@@ -1,4 +1,4 @@
-"""How much a reader of the code has to know: names, lines of help, calls, lines, questions.
+"""How much a reader has to know: names, lines of help and pages, calls, lines, questions.
 
     python benchmarks/house.py
 
@@ -34,6 +34,8 @@ OF_PLACE = {
     *("on_host", "is_on_host", "x64_enabled", "when_known", "none_true", "all_finite"),
     *("has_wide", "is_wide", "itemsize"),
 }
+PAGE_LINES = 300
+"""The most lines that a page of the documentation should have."""
 PROBE = re.compile(r"""\b(?:getattr|hasattr)\([^()]*(?:\([^()]*\))?, ["']|\bvars\(\w+\)\[["']""")
 """An attribute that is asked for by a string."""
 
@@ -123,6 +125,27 @@ def journeys() -> None:
         print(f"results of per_device({name}):", second(copies.results))
 
 
+def documentation() -> None:
+    """Prints the lengths of the help of all metrics, and of the pages of docs/."""
+    helps = {
+        name: pydoc.plain(pydoc.render_doc(cls)).count("\n")
+        for name, cls in vars(metrics).items()
+        if isinstance(cls, type) and issubclass(cls, datarax.Metric) and name == cls.__name__
+    }
+    longest = max(helps, key=helps.__getitem__)
+    print(f"lines of the longest help of {len(helps)} metrics: {helps[longest]}, of {longest}")
+    root = PACKAGE.parent
+    lengths = {
+        str(page.relative_to(root)): page.read_text().count("\n")
+        for page in (root / "docs").rglob("*.md")
+    }
+    long = sorted((name for name in lengths if lengths[name] > PAGE_LINES), key=lengths.__getitem__)
+    named = ", ".join(f"{name} ({lengths[name]})" for name in long) or "none"
+    print(f"pages: {len(lengths)}; longer than {PAGE_LINES} lines: {named}")
+    longest = max(lengths, key=lengths.__getitem__)
+    print(f"lines of the longest page: {lengths[longest]}, of {longest}")
+
+
 def main() -> None:
     methods, others = map(len, names_of(datarax.Metric))
     print(f"names of Metric: {methods} methods and properties, {others} attributes")
@@ -137,6 +160,7 @@ def main() -> None:
     for metric in (metrics.SpearmanCorrCoef(), datarax.Bootstrap(metrics.Mean(), 10)):
         shown = [name for name in dir(metric) if name[0] != "_"]
         print(f"names on the tab key of {type(metric).__name__}: {len(shown)}")
+    documentation()
     journeys()
     for folder in ("algebra", "metric", "wrappers", "statistics"):
         if (PACKAGE / folder).exists():
