@@ -26,6 +26,7 @@ class Field(NamedTuple):
     init: bool = True
     annotation: object = None
     means: Hashable = REQUIRED
+    restored: bool = True
 
 
 class Ungiven(float):
@@ -74,6 +75,16 @@ def field(
         CountAbove(threshold=0.5) 0.5
     """
     return Field(default, kw_only, init, means=means)
+
+
+def unrestored(*, default: Hashable = REQUIRED, init: bool = True) -> Any:
+    """Declares a field that may differ from that of a saved state, because it is none of the state.
+
+    Args:
+        default: as for `field`.
+        init: as for `field`.
+    """
+    return Field(default, init=init, restored=False)
 
 
 _STATE, OPTIONAL_STATE = Field(init=False), Field(init=False)  # compared by identity

@@ -15,8 +15,8 @@ from jax.core import Tracer
 
 from datarax._errors import ConfigurationMismatchError, DonatedStateError, MetricInputError
 from datarax._typing import PyTree
-from datarax._xp import on_host
-from datarax.algebra.fields import Config
+from datarax._xp import fetched, is_addressable, on_host
+from datarax.algebra.fields import Config, Field
 from datarax.distributed.placement import outside_mesh, placed_like, refuse_different
 
 Arguments = ParamSpec("Arguments")
@@ -80,16 +80,11 @@ class Saveable:
     A part is an array, another `Saveable`, or a pytree of both.
     """
 
-    unrestored_fields: ClassVar[tuple[str, ...]] = ()
-    """The configuration that may differ from that of a saved state, as it is none of the state."""
+    fields: ClassVar[dict[str, Field]]
 
     def described(self) -> tuple[Config, Parts]:
         """The configuration and the parts, each by name: all that is compared and saved."""
         raise TypeError(f"{type(self).__name__} does not define described()")
-
-    def restored(self, parts: Parts) -> Self:
-        """A copy with these parts, named as in `described`; they are not checked."""
-        raise TypeError(f"{type(self).__name__} does not define restored()")
 
     @outside_mesh
     @requiring_arrays
@@ -99,7 +94,10 @@ class Saveable:
 
     def saved(self) -> SavedState:
         """The same as `state_dict()`, without the format version."""
-        config, parts = self.described()
+        # From the host, where taking a stack apart compiles nothing.
+        leaves = jax.tree.leaves(self)
+        known = all(is_addressable(x) or x.is_fully_replicated for x in leaves)
+        config, parts = (fetched(self) if known else self).described()
         return {
             "type": type_name(self),
             "config": {name: plain(value) for name, value in config.items()},
@@ -129,9 +127,7 @@ class Saveable:
                 f"{where}: the saved state has format {found!r}, and this version of datarax reads "
                 f"format {FORMAT}; load it with the version that wrote it"
             )
-        if partial:
-            state_dict = self.emptied().completed(state_dict)
-        loaded = self.loaded(state_dict, where)
+        loaded = self.loaded(state_dict, where, partial=partial)
         refuse_different(state_dict["state"], self, where)
         return loaded
 
@@ -139,34 +135,35 @@ class Saveable:
         """The empty state of the same configuration."""
         raise TypeError(f"{type(self).__name__} does not define emptied()")
 
-    def completed(self, saved: PyTree) -> PyTree:
-        """A dict from `saved()` with the members of this state in each collection.
-
-        Members that it lacks are those of this state, which is empty.
-        """
-        if not _is_saved(saved):  # loading it raises
-            return saved
-        return saved | {"state": _completed_part(self.described()[1], saved["state"])}
-
-    def loaded(self, saved: SavedState, where: str) -> Self:
+    def loaded(self, saved: SavedState, where: str, *, partial: bool = False) -> Self:
         """A copy of this state that holds the arrays of `saved`, a dict from `saved()`.
 
-        `where` is the name of this state in error messages.
+        `where` is the name of this state in error messages; `partial` as in `load_state_dict`.
         """
-        _check_is_saved(saved, where)
-        if _without_modules(str(saved["type"])) != type_name(self):
+        raise TypeError(f"{type(self).__name__} does not define loaded()")
+
+
+def loaded_parts(like: Saveable, saved: SavedState, where: str, *, partial: bool) -> Parts:
+    """The parts of a state from a dict of `saved()`, which is checked.
+
+    Raises:
+        ConfigurationMismatchError: the saved state is not of the class and configuration of `like`.
+    """
+    _check_is_saved(saved, where)
+    if _without_modules(str(saved["type"])) != type_name(like):
+        raise ConfigurationMismatchError(
+            f"{where} is a {type_name(like)}; the saved state is of a {saved['type']}"
+        )
+    config, parts = like.described()
+    here = {name: plain(value) for name, value in config.items()}
+    free = {name for name, field in like.fields.items() if not field.restored}
+    for name in sorted((here.keys() | saved["config"].keys()) - free):
+        ours, theirs = (each.get(name, "not there") for each in (here, saved["config"]))
+        if ours != theirs:
             raise ConfigurationMismatchError(
-                f"{where} is a {type_name(self)}; the saved state is of a {saved['type']}"
+                f"{where}.{name} is {theirs!r} in the saved state and {ours!r} here"
             )
-        config, parts = self.described()
-        here = {name: plain(value) for name, value in config.items()}
-        for name in sorted((here.keys() | saved["config"].keys()) - {*self.unrestored_fields}):
-            ours, theirs = (each.get(name, "not there") for each in (here, saved["config"]))
-            if ours != theirs:
-                raise ConfigurationMismatchError(
-                    f"{where}.{name} is {theirs!r} in the saved state and {ours!r} here"
-                )
-        return self.restored(_loaded_part(parts, saved["state"], where))
+    return _loaded_part(parts, saved["state"], where, partial)
 
 
 def type_name(state: Saveable | type[Saveable]) -> str:
@@ -249,15 +246,6 @@ def _is_saved(saved: PyTree) -> bool:
     return whole and isinstance(saved["config"], dict)
 
 
-def _completed_part(like: PyTree, saved: PyTree) -> PyTree:
-    if isinstance(like, Saveable):
-        return like.completed(saved)
-    if not isinstance(like, dict | tuple | list) or not isinstance(saved, dict):
-        return saved
-    parts = _items(like)
-    return {key: _completed_part(parts.get(key), part) for key, part in saved.items()}
-
-
 def _check_is_saved(saved: PyTree, where: str) -> None:
     if not _is_saved(saved):
         keys = f" with {sorted(map(str, saved))}" if isinstance(saved, dict) else ""
@@ -267,10 +255,10 @@ def _check_is_saved(saved: PyTree, where: str) -> None:
         )
 
 
-def _loaded_part(like: PyTree, saved: PyTree, where: str) -> PyTree:
+def _loaded_part(like: PyTree, saved: PyTree, where: str, partial: bool) -> PyTree:
     """The saved part in the structure of the part `like`, and where its arrays are; checked."""
     if isinstance(like, Saveable):
-        return like.loaded(saved, where)
+        return like.loaded(saved, where, partial=partial)
     if isinstance(like, dict | tuple | list):
         parts = _items(like)
         if not isinstance(saved, dict) or saved.keys() != parts.keys():
@@ -279,7 +267,8 @@ def _loaded_part(like: PyTree, saved: PyTree, where: str) -> PyTree:
                 f"{where}: the saved state holds {got}; expected {sorted(parts)}"
             )
         loaded = {
-            key: _loaded_part(part, saved[key], f"{where}.{key}") for key, part in parts.items()
+            key: _loaded_part(part, saved[key], f"{where}.{key}", partial)
+            for key, part in parts.items()
         }
         if isinstance(like, dict):
             return dict(zip(like, loaded.values(), strict=True))

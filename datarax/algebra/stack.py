@@ -12,7 +12,7 @@ import numpy as np
 from datarax._typing import PyTree, Structure
 from datarax._xp import is_traced, lax, on_host, vmap, xp
 from datarax.algebra.devices import Asking, NeedsMaxima, ask_together, merge_each
-from datarax.algebra.fields import state
+from datarax.algebra.fields import state, unrestored
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
 from datarax.algebra.saving import Parts
@@ -57,8 +57,7 @@ class Stack(NeedsMaxima, LeafState, kw_only=False):
         size: how many states there are.
     """
 
-    unrestored_fields = ("element",)  # the states are compared themselves
-    element: Element
+    element: Element = unrestored()  # the states are compared themselves
     size: int
 
     states: PyTree = state()

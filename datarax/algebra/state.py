@@ -34,6 +34,7 @@ from datarax.algebra.fields import (
     field,
     shown_fields,
     state,
+    unrestored,
 )
 from datarax.algebra.leading_axes import find_leading_axes, refuse_leading_axes
 from datarax.algebra.lineage import note_reset, without_mark
@@ -51,7 +52,9 @@ from datarax.algebra.pytrees import (
 from datarax.algebra.saving import (
     Parts,
     Saveable,
+    SavedState,
     check_configuration,
+    loaded_parts,
     register_with_flax,
     requiring_arrays,
 )
@@ -72,7 +75,9 @@ def _is_method(x: object) -> bool:
     return callable(x) or isinstance(x, property)
 
 
-@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field, state))
+@dataclass_transform(
+    eq_default=False, kw_only_default=True, field_specifiers=(field, state, unrestored)
+)
 class _StateType(type):
     """Creates an instance: makes its states, runs its constructor, then freezes it."""
 
@@ -463,10 +468,10 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
     def described(self) -> tuple[Config, Parts]:
         return {name: getattr(self, name) for name, _ in self._aux[1]}, self.children()
 
-    def restored(self, parts: Parts) -> Self:
-        restored = self.with_parts(parts)
-        without_mark(restored)
-        return restored
+    def loaded(self, saved: SavedState, where: str, *, partial: bool = False) -> Self:
+        loaded = self.with_parts(loaded_parts(self, saved, where, partial=partial))
+        without_mark(loaded)
+        return loaded
 
     def _over_children(self, function: Callable[..., Any], *others: Self) -> Self:
         """A copy in which `function` of each child, and of its likes in `others`, replaces it."""

@@ -17,7 +17,7 @@ from datarax._errors import (
 )
 from datarax._typing import OnInvalid, PyTree
 from datarax._xp import fetched, is_traced, on_host
-from datarax.algebra.fields import field
+from datarax.algebra.fields import unrestored
 from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.memo import given_number, one_reading
 from datarax.algebra.pytrees import FlatNode, MeshNode
@@ -91,7 +91,7 @@ class Metric(FlatNode, State, door=updating):
     """The policy for data that could not be used, at reading: "propagate" makes a result NaN unless
     it is an integer, "exclude" leaves such data out, "raise" raises `InvalidValuesError` outside
     `jit`. `metric.replace(on_invalid="exclude")` reads the same state in the other way."""
-    outputs: Outputs = field(default=(), init=False)
+    outputs: Outputs = unrestored(default=(), init=False)
     """Pairs of an argument of `update` and the output of a step for it: see `from_outputs`."""
 
     # What the class is. `datarax evaluate` reads nothing else of it; see docs/own-metric.md.
@@ -112,7 +112,6 @@ class Metric(FlatNode, State, door=updating):
     """True if a row of weight 2 counts as the row twice; False if it is one observation, as in the
     formula of a standard error."""
 
-    unrestored_fields = ("outputs",)
     hidden_names = frozenset({"outputs"})
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
     """The arguments of `update`, besides `weights`, that may be one value for all examples."""

@@ -34,9 +34,9 @@ class ReadsFiner(Metric):
             return self
         return self.with_parts({"statistic": statistic})
 
-    def loaded(self, saved: SavedState, where: str) -> Self:
+    def loaded(self, saved: SavedState, where: str, *, partial: bool = False) -> Self:
         like = self._over_saved(saved)
-        loaded = super(ReadsFiner, like).loaded(saved, where)
+        loaded = super(ReadsFiner, like).loaded(saved, where, partial=partial)
         return loaded if like is self else placed_near(self, loaded)
 
     def _over_saved(self, saved: PyTree) -> Self:

@@ -276,7 +276,8 @@ def _saving(s: Subject) -> None:
     _check_plain(saved, "state_dict()")
     s.same(s.metric.load_state_dict(saved), s.used, exactly=True)
     # These are no part of the data, such as the names of outputs.
-    free = {name for each in walk(s.metric) for name in each.unrestored_fields}
+    fields = (each.fields.items() for each in walk(s.metric))
+    free = {name for own in fields for name, field in own if not field.restored}
     tried = set()
     for kind, field, other in _altered(saved):
         if field in free or (kind, field) in tried:

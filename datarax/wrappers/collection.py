@@ -15,9 +15,8 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import PyTree
-from datarax._xp import fetched, is_addressable
 from datarax.algebra.rows import Target
-from datarax.algebra.saving import type_name
+from datarax.algebra.saving import loaded_parts, type_name
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, is_untouched
 from datarax.distributed.collectives import AxisName
@@ -449,43 +448,30 @@ class Collection(Metric):
     def described(self) -> tuple[dict[str, PyTree], dict[str, PyTree]]:
         return {}, dict(self.items())
 
-    # Saved and loaded on the host, where taking a stack apart compiles nothing.
-
-    def saved(self) -> dict[str, PyTree]:
-        """The same as `state_dict()`, without the format version."""
-        leaves = jax.tree.leaves(self)
-        known = all(is_addressable(x) or x.is_fully_replicated for x in leaves)
-        return super(Collection, fetched(self) if known else self).saved()
-
-    def loaded(self, saved: dict[str, PyTree], where: str) -> Self:
-        is_one = isinstance(saved, dict) and saved.get("type") == type_name(self)
+    def loaded(self, saved: dict[str, PyTree], where: str, *, partial: bool = False) -> Self:
+        # On the host, where taking a stack apart compiles nothing.
+        empty = self.emptied()
+        is_one = isinstance(saved, dict) and (partial or saved.get("type") == type_name(self))
         state = saved.get("state") if is_one else None
-        if isinstance(state, dict) and state.keys() != {*self}:
+        if isinstance(state, dict) and partial:
+            if state.keys().isdisjoint(self):
+                raise ConfigurationMismatchError(
+                    f"{type(self).__name__}: the saved state holds {sorted(state)}, and none of "
+                    f"{list(self)}; partial=True keeps the members that both have"
+                )
+            absent = {name: x.saved() for name, x in empty.items() if name not in state}
+            kept = {name: each for name, each in state.items() if name in self}
+            saved = saved | {"state": kept | absent}
+        elif isinstance(state, dict) and state.keys() != {*self}:
             raise ConfigurationMismatchError(
                 f"{where}: the saved state holds {sorted(state)}; expected {list(self)}. To keep "
                 f"the members that both have, and to start the others empty, pass partial=True to "
                 f"restore, unpack or load_state_dict"
             )
-        return placed_near(self, super(Collection, self.emptied()).loaded(saved, where))
-
-    def completed(self, saved: PyTree) -> PyTree:
-        state = saved.get("state") if isinstance(saved, dict) else None
-        if not isinstance(state, dict):  # loading it raises
-            return saved
-        if state.keys().isdisjoint(self):
-            raise ConfigurationMismatchError(
-                f"{type(self).__name__}: the saved state holds {sorted(state)}, and none of "
-                f"{list(self)}; partial=True keeps the members that both have"
-            )
-        members = {
-            name: metric.completed(state[name]) if name in state else metric.saved()
-            for name, metric in self.items()
-        }
-        return saved | {"state": members}
-
-    def restored(self, parts: dict[str, PyTree]) -> Self:
-        states = self.states.restored(parts)
-        return self._of(share_equal_statistics(parts)) if states is None else self._with(states)
+        parts = loaded_parts(empty, saved, where, partial=partial)
+        states = empty.states.restored(parts)
+        loaded = self._of(share_equal_statistics(parts)) if states is None else empty._with(states)
+        return placed_near(self, loaded)
 
     def __repr__(self) -> str:
         metrics = ((each.name, self.states.configuration(each)) for each in self.members)

@@ -358,16 +358,14 @@ class PerDevice(MeshNode, Wrapper):
         """The same as `sync().saved()`. On several processes, all must call it."""
         return self.merge_copies().saved()
 
-    def loaded(self, saved: PyTree, where: str) -> Self:
+    def loaded(self, saved: PyTree, where: str, *, partial: bool = False) -> Self:
         # A plain metric is loaded and then replicated, so the layout when saving does not matter.
         empty = self._plain()
         # Errors name the class of the metric that was saved, which is the plain one.
         outermost = where == type(self).__name__
-        loaded = empty.loaded(saved, type(empty).__name__ if outermost else where)
+        name = type(empty).__name__ if outermost else where
+        loaded = empty.loaded(saved, name, partial=partial)
         return self.with_metric(self._replicate(loaded))
-
-    def completed(self, saved: PyTree) -> PyTree:
-        return self._plain().completed(saved)
 
     def _plain(self) -> Metric:
         """The empty metric without copies, on the host."""

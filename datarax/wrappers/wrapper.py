@@ -10,7 +10,7 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._update_context import in_update
 from datarax.algebra.devices import folded_on_axes
-from datarax.algebra.fields import field, shown_fields, state
+from datarax.algebra.fields import field, shown_fields, state, unrestored
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import MeshNode, map_leaf_states
 from datarax.algebra.rows import Target
@@ -124,9 +124,8 @@ class MultiplyingWrapper(Wrapper):
     defines its own constructor, and `_apply` and `reading`.
     """
 
-    unrestored_fields = ("outputs", "routed")
     hidden_names = frozenset({"routed"})
-    routed: tuple[tuple[str, str | None], ...] = field(default=(), init=False)
+    routed: tuple[tuple[str, str | None], ...] = unrestored(default=(), init=False)
     """The outputs that `from_outputs` names for the arguments of the wrapper itself."""
 
     def __post_init__(self) -> None:
