@@ -1,14 +1,19 @@
 """Axes that all arrays of a state have before their own, as out of `vmap`: it is several states."""
 
 from functools import lru_cache
-from itertools import repeat
 
 import jax
 
 from datarax._checks import x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
-from datarax.algebra.pytrees import ArrayNode, MeshNode, states_in, without_children
+from datarax.algebra.pytrees import (
+    ArrayNode,
+    MeshNode,
+    flatten_once,
+    states_in,
+    without_children,
+)
 
 
 def find_leading_axes(state: PyTree) -> tuple[int, ...]:
@@ -19,12 +24,12 @@ def find_leading_axes(state: PyTree) -> tuple[int, ...]:
         each = coming.pop()
         if isinstance(each, MeshNode):  # it has an axis of devices, and knows it
             return ()
+        # Not `states_within`, which for a collection are its members: these are its stacks.
+        children, aux = flatten_once(each)
         if not isinstance(each, ArrayNode):
-            # Not `states_within`, which for a collection are its members: these are its stacks.
-            children = map(getattr, repeat(each), vars(each)["_children"])
             coming.extend(reversed(states_in(*children)))
             continue
-        for name, shapes in _own_shapes(type(each), vars(each)["_aux"], x64_enabled()):
+        for name, shapes in _own_shapes(type(each), aux, x64_enabled()):
             # A number has fewer parts with x64.
             for own, x in zip(shapes, jax.tree.leaves(getattr(each, name)), strict=False):
                 shape = getattr(x, "shape", ())

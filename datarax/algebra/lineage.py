@@ -32,6 +32,12 @@ class Mark(NamedTuple):
     """The name of what was read, for an error."""
 
 
+class Marked:
+    """The base of what may have a mark."""
+
+    _mark: Mark | None = None
+
+
 class _Flattened(threading.local):
     """The marks of the states that this thread has flattened last, by their static parts."""
 
@@ -44,44 +50,49 @@ _reset_in_programs: set[Structure] = set()
 """The structures of states that some program resets itself: its calls cannot be seen."""
 
 
-def set_mark(state: object, source: Source, name: str) -> None:
+def set_mark(state: Marked, source: Source, name: str) -> None:
     """Marks a state as read."""
     vars(state)["_mark"] = Mark(source, name)
     last_flattened.marks.clear()
 
 
-def find_mark(state: object, source: Source) -> Mark | None:
+def has_mark(state: Marked) -> bool:
+    """True if a state was read, or made of one that was."""
+    return state._mark is not None
+
+
+def find_mark(state: Marked, source: Source) -> Mark | None:
     """The mark by which a state was made of one that `source` has read, and not reset since."""
-    mark: Mark | None = vars(state).get("_mark")
+    mark = state._mark
     if mark is None or mark.source is not source or source.is_reset_by_user:
         return None
     return None if jax.tree.structure(state) in _reset_in_programs else mark
 
 
-def note_reset(state: object, is_traced: bool) -> None:
+def note_reset(state: Marked, is_traced: bool) -> None:
     """Notes that a state is reset, which then is not used with the data that it holds."""
-    mark: Mark | None = vars(state).get("_mark")
+    mark = state._mark
     if mark is not None:
         mark.source.is_reset_by_user = True
     if is_traced:
         _reset_in_programs.add(jax.tree.structure(state))
 
 
-def without_mark(state: object) -> None:
+def without_mark(state: Marked) -> None:
     """Removes the mark of a state that has other data."""
-    vars(state).pop("_mark", None)
+    vars(state)["_mark"] = None
 
 
-def note_flattened(state: object, form: Hashable) -> None:
+def note_flattened(state: Marked, form: Hashable) -> None:
     """Notes that a state is flattened, whose static part is `form`."""
-    mark, marks = vars(state).get("_mark"), last_flattened.marks
+    mark, marks = state._mark, last_flattened.marks
     if mark is not None:
         marks[form] = mark
     elif marks:
         marks.pop(form, None)
 
 
-def note_unflattened(state: object, form: Hashable) -> None:
+def note_unflattened(state: Marked, form: Hashable) -> None:
     """Marks a state that is unflattened after one of its form that has a mark."""
     if (marks := last_flattened.marks) and (mark := marks.get(form)) is not None:
         vars(state)["_mark"] = mark

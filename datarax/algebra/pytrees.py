@@ -4,16 +4,23 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Iterable
 from itertools import repeat
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from datarax._typing import PyTree, Structure
-from datarax.algebra.lineage import last_flattened, note_flattened, note_unflattened
+from datarax.algebra.lineage import (
+    Marked,
+    has_mark,
+    last_flattened,
+    note_flattened,
+    note_unflattened,
+)
 
 Tree = TypeVar("Tree")
+Node = TypeVar("Node", bound="StateNode")
 Leaf = PyTree
 """A leaf state; or a leaf of a pytree that is not a state."""
 
@@ -31,8 +38,16 @@ class ArrayNode(PytreeNode):
     """The base of nodes whose children are arrays. Of others, an array as attribute is an error."""
 
 
-class StateNode(PytreeNode):
+class StateNode(PytreeNode, Marked):
     """The base of `State`, by which a state is known where `State` is not."""
+
+    # An instance is immutable, so these are set by `vars(self)[...]`.
+    _children: tuple[str, ...] = ()
+    """The names of the children, sorted."""
+    _aux: Any = None
+    """The static part of the pytree, an `_Aux`; None until the instance is frozen."""
+    _arrays: "tuple[tuple[jax.Array, ...], _Flat] | None" = None
+    """The flat form of a flat state: its children are made from it when they are asked for."""
 
 
 class FlatNode(StateNode):
@@ -56,25 +71,26 @@ class MeshNode(StateNode):
         raise TypeError(f"{type(self).__name__} does not define merge_copies()")
 
 
-def register_pytree(cls: type[PytreeNode]) -> None:
+def register_pytree(cls: type[StateNode]) -> None:
     """Registers a class of states as a pytree, in one of the two ways."""
     flat = issubclass(cls, FlatNode)
     jax.tree_util.register_pytree_with_keys(
         cls,
         _flatten_flat_with_keys if flat else _flatten_with_keys,
         functools.partial(_unflatten_flat if flat else _unflatten, cls),
-        _flatten_flat if flat else _flatten,
+        _flatten_flat if flat else flatten_once,
     )
 
 
-def _flatten(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
+def flatten_once(self: StateNode) -> tuple[tuple[PyTree, ...], _Aux]:
+    """The children of a state, and its static part, also of a flat one."""
     # By `getattr`, as a `Stack` makes its arrays when they are first asked for.
-    return tuple(map(getattr, repeat(self), vars(self)["_children"])), vars(self)["_aux"]
+    return tuple(map(getattr, repeat(self), self._children)), self._aux
 
 
-def _flatten_with_keys(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
-    keyed = ((jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in vars(self)["_children"])
-    return tuple(keyed), vars(self)["_aux"]
+def _flatten_with_keys(self: StateNode) -> tuple[tuple[PyTree, ...], _Aux]:
+    keyed = ((jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in self._children)
+    return tuple(keyed), self._aux
 
 
 def _unflatten(cls: type[Tree], aux: _Aux, children: Iterable[PyTree]) -> Tree:
@@ -111,20 +127,21 @@ def _interned(flat: _Flat) -> _Flat:
     return flat
 
 
-def _flatten_flat(self: object) -> tuple[tuple[jax.Array, ...], _Flat]:
+def _flatten_flat(self: StateNode) -> tuple[tuple[jax.Array, ...], _Flat]:
     # Kept, because JAX flattens a metric several times in a step. A changed copy drops them.
-    arrays = vars(self).get("_arrays")
+    arrays = self._arrays
     if arrays is None:
-        leaves, structure = jax.tree.flatten(_flatten(self)[0])
-        arrays = tuple(leaves), _interned(_Flat(vars(self)["_aux"], structure))
+        children, aux = flatten_once(self)
+        leaves, structure = jax.tree.flatten(children)
+        arrays = tuple(leaves), _interned(_Flat(aux, structure))
         vars(self)["_arrays"] = arrays
-    if last_flattened.marks or "_mark" in vars(self):  # seldom
+    if last_flattened.marks or has_mark(self):  # seldom
         note_flattened(self, arrays[1])
     return arrays
 
 
 def _flatten_flat_with_keys(
-    self: object,
+    self: StateNode,
 ) -> tuple[tuple[tuple[Hashable, jax.Array], ...], _Flat]:
     arrays, flat = _flatten_flat(self)
     return tuple(zip(_keys_of_arrays(flat), arrays, strict=True)), flat
@@ -143,7 +160,7 @@ def _keys_of_arrays(flat: _Flat) -> tuple[Hashable, ...]:
     )
 
 
-def _unflatten_flat(cls: type[Tree], flat: _Flat, arrays: Iterable[jax.Array]) -> Tree:
+def _unflatten_flat(cls: type[Node], flat: _Flat, arrays: Iterable[jax.Array]) -> Node:
     self = without_children(cls, flat.aux)
     vars(self)["_arrays"] = tuple(arrays), flat
     if last_flattened.marks:
@@ -151,10 +168,13 @@ def _unflatten_flat(cls: type[Tree], flat: _Flat, arrays: Iterable[jax.Array]) -
     return self
 
 
-def make_children(self: object) -> None:
-    """Makes the children of a flat state from its arrays."""
-    arrays, flat = vars(self)["_arrays"]
-    vars(self).update(zip(vars(self)["_children"], flat.children.unflatten(arrays), strict=True))
+def make_children(self: StateNode) -> bool:
+    """Makes the children of a flat state from its arrays; False if it has none of these."""
+    if self._arrays is None:
+        return False
+    arrays, flat = self._arrays
+    vars(self).update(zip(self._children, flat.children.unflatten(arrays), strict=True))
+    return True
 
 
 def leaf_states(tree: PyTree) -> list[Leaf]:

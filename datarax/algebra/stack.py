@@ -62,6 +62,8 @@ class Stack(NeedsMaxima, LeafState, kw_only=False):
 
     states: PyTree = state()
     """The states: a state in which each array has a leading axis of `size`."""
+    _apart: list[PyTree] | None = None
+    """What `apart` returns, once it is known."""
 
     @classmethod
     def of(cls, empty: PyTree, size: int) -> Self:
@@ -102,9 +104,8 @@ class Stack(NeedsMaxima, LeafState, kw_only=False):
         Outside `jit`, the same objects each time. The axis of the states is the first one that
         follows leading axes, as out of `vmap`.
         """
-        known = vars(self).get("_apart")
-        if known is not None:
-            return known
+        if self._apart is not None:
+            return self._apart
         leaves = jax.tree.leaves(self.states)
         empty = jax.tree.leaves(self.empty())
         if not leaves:  # None stands for each array
@@ -127,9 +128,9 @@ class Stack(NeedsMaxima, LeafState, kw_only=False):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> PyTree:
-            if name == "states" and "_apart" in vars(self):
-                vars(self)["states"] = self._stacked(vars(self)["_apart"], 0)
-                return vars(self)["states"]
+            if name == "states" and self._apart is not None:
+                made = vars(self)[name] = self._stacked(self._apart, 0)
+                return made
             return super().__getattr__(name)
 
     def with_parts(self, parts: Parts) -> Self:

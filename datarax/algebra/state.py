@@ -149,11 +149,10 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
     delegates: ClassVar[bool] = False
     """True if `update` only passes arguments on to other states, and each takes its own."""
 
-    # The names of the children, sorted. And the static part of the pytree: these names, the names
-    # and values of all other attributes, and which of them are NaN. It is None until the instance
-    # is frozen.
-    _children: ClassVar[tuple[str, ...]] = ()
-    _aux: ClassVar[PyTree] = None
+    _on_host: bool | None = None
+    """`is_on_host`, once it was asked for."""
+    _is_untouched: bool = False
+    """True for what `reset` returned."""
 
     terms_by_row: ClassVar[bool] = False
     """True if each term that an update adds is of one row of its arguments, and the terms are in
@@ -174,9 +173,8 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         inherited: dict[str, Field] = {}
         # If several bases have a field of the same name, the first base wins.
         for base in cls.__bases__:
-            inherited |= {
-                n: f for n, f in getattr(base, "fields", {}).items() if n not in inherited
-            }
+            if issubclass(base, State):
+                inherited |= {n: f for n, f in base.fields.items() if n not in inherited}
         cls.fields = collect_fields(cls, inherited, is_state, kw_only)
         if "update" in vars(cls):
             cls.update = door(vars(cls)["update"])
@@ -240,8 +238,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
 
         def __getattr__(self, name: str) -> PyTree:
             # Called for what is no attribute, or not yet: a child of a flat state.
-            if name in vars(self).get("_children", ()) and "_arrays" in vars(self):
-                make_children(self)
+            if name in self._children and make_children(self):
                 return vars(self)[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -303,7 +300,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         attributes.update(vars(self))
         for name in _DERIVED:
             attributes.pop(name, None)
-        if "_arrays" in vars(self) and not parts.keys() >= set(self._children):
+        if self._arrays is not None and not parts.keys() >= set(self._children):
             attributes.update(self.children())
         attributes.update(parts)
         if parts.keys() <= set(self._children):  # the static part stays as it is
@@ -456,13 +453,12 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
     @property
     def is_on_host(self) -> bool:
         """True if no array is a JAX array. Looked up once, as a state is immutable."""
-        attributes = vars(self)
-        known = attributes.get("_on_host")
+        known = self._on_host
         if known is None:
             # Of a flat state without children yet, the arrays.
-            flat = attributes.get("_arrays")
+            flat = self._arrays
             held = flat[0] if flat else map(getattr, repeat(self), self._children)
-            known = attributes["_on_host"] = on_host(*held)
+            known = vars(self)["_on_host"] = on_host(*held)
         return known
 
     def described(self) -> tuple[Config, Parts]:
@@ -585,7 +581,7 @@ def is_untouched(state: State) -> bool:
     # All empty states of one configuration share their arrays on the host.
     now, new = jax.tree.leaves(state), jax.tree.leaves(state.emptied())
     is_new = all(x is y for x, y in zip(now, new, strict=True))
-    return is_new or vars(state).get("_is_untouched", False)
+    return is_new or state._is_untouched
 
 
 def marked_untouched(empty: S) -> S:
@@ -603,9 +599,10 @@ def _combine_in_program(a: S, b: S, axes: int) -> S:
     return combine(a, b)
 
 
-def count_of_invalid(state: State) -> PyTree:
+def count_of_invalid(state: PyTree) -> PyTree:
     """The child that counts what a state could not use; None if it has none of that name."""
-    return getattr(state, "invalid") if "invalid" in vars(state)["_children"] else None  # noqa: B009
+    # The name is public: `Metric` says that a metric of a user counts in a state called `invalid`.
+    return state.invalid if "invalid" in state._children else None
 
 
 def walk(root: State) -> Iterator[State]:

@@ -224,21 +224,21 @@ def unusable(metric: State, takes_target: Callable[[State], bool]) -> Unusable:
     return Unusable(total, totals, example, found, cut, *(labels or (None, False)), remedy)
 
 
-def _remedy_of(state: State) -> str:
+def _remedy_of(state: PyTree) -> str:
     """Says what to do about scores that are no probabilities, which a state refuses."""
     if "from_logits" not in state.fields:
         return "Divide each row by its sum, which must be 1; of logits, give their softmax"
-    several = vars(state).get("num_classes") is not None
+    several = "num_classes" in state.fields and state.num_classes is not None
     rows = "; else divide each row by its sum, which must be 1" if several else ""
     return f"If preds are logits, give from_logits=True{rows}"
 
 
-def _labels_of(state: State) -> tuple[int | None, bool]:
+def _labels_of(state: PyTree) -> tuple[int | None, bool]:
     """Returns the number of labels that a state takes, 2 if binary; and `takes_probabilities`."""
     refuses = any(
         part.takes_probabilities for part in walk(state) if isinstance(part, OfProbabilities)
     )
-    return vars(state)["num_classes"] or 2, refuses
+    return state.num_classes or 2, refuses
 
 
 @jax.tree_util.register_dataclass
