@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -99,6 +99,7 @@ def _call(fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return fn(*args, **kwargs)
 
 
+_SECONDS_TO_CLOSE = 1.0
 _DEVICES = r"--xla_force_host_platform_device_count=\S*"
 
 
@@ -193,8 +194,35 @@ def _dask(address: str | None, workers: int, environment: dict[str, str]) -> Ite
         ours = distributed.LocalCluster(
             n_workers=workers, threads_per_worker=1, dashboard_address=None, env=environment
         )
-    with ours as cluster, distributed.Client(cluster) as client:
+    with _closed_soon(ours) as cluster, _closed_soon(distributed.Client(cluster)) as client:
         yield client.get_executor(pure=False)
+
+
+@contextmanager
+def _closed_soon(manager: AbstractContextManager[T]) -> Iterator[T]:
+    """The same context; if its block is interrupted, leaving it waits for a moment only.
+
+    Dask waits for workers that compute. They end with this process.
+    """
+    with ExitStack() as stack:
+        value = stack.enter_context(manager)
+        try:
+            yield value
+        except (KeyboardInterrupt, GeneratorExit):
+            _try_soon(stack.pop_all().close)
+            raise
+
+
+def _try_soon(close: Callable[[], object]) -> None:
+    """Calls it on a thread, and waits for that for a moment only; its errors are dropped."""
+
+    def run() -> None:
+        with suppress(Exception):
+            close()
+
+    closing = threading.Thread(target=run, name="datarax-close", daemon=True)
+    closing.start()
+    closing.join(_SECONDS_TO_CLOSE)
 
 
 @contextmanager
@@ -215,6 +243,13 @@ def _ray(address: str | None, workers: int, environment: dict[str, str]) -> Iter
             )
     try:
         yield RayExecutor(ray)
-    finally:
+    except (KeyboardInterrupt, GeneratorExit):
+        if ours:
+            _try_soon(ray.shutdown)
+        raise
+    except BaseException:
         if ours:
             ray.shutdown()
+        raise
+    if ours:
+        ray.shutdown()
