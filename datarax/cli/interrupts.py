@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn, TypeVar
@@ -16,7 +17,7 @@ _OURS = "datarax-"
 _THREAD = f"{_OURS}beside"
 _SECONDS_TO_NOTICE = 0.1
 _came = threading.Event()
-_SECONDS_TO_STOP = 1.0
+_SECONDS_TO_STOP = 2.0
 
 
 @contextmanager
@@ -105,8 +106,9 @@ def end(code: int) -> NoReturn:
     if code == INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # one more Ctrl-C ends the process
     busy = [thread for thread in threading.enumerate() if thread.name.startswith(_OURS)]
+    deadline = time.monotonic() + _SECONDS_TO_STOP
     for thread in busy:
-        thread.join(_SECONDS_TO_STOP / len(busy))
+        thread.join(max(0, deadline - time.monotonic()))
     if any(thread.is_alive() for thread in busy):
         with suppress(OSError, ValueError):  # closed, or a full disk, which was an error before
             sys.stdout.flush()

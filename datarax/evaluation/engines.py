@@ -1,6 +1,7 @@
 """`engine`: an executor by its name, on this machine or on a cluster."""
 
-import multiprocessing
+import asyncio
+import logging
 import os
 import queue
 import re
@@ -10,8 +11,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, TypeVar
 
 import jax
@@ -22,6 +24,44 @@ from datarax._optional import optional
 T = TypeVar("T")
 TRIES = 3
 """The number of processes that a call may end before it fails."""
+
+
+class Workers(SpawnContext):
+    """Starts processes, and ends all of them at once, also those that are still starting."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._started: list[SpawnProcess] = []
+        self.killed = False
+
+    def Process(self, *args: Any, **kwargs: Any) -> "Worker":  # pyright: ignore
+        return Worker(self, *args, **kwargs)
+
+    def start(self, start: Callable[[], None], process: SpawnProcess) -> None:
+        with self._lock:
+            if self.killed:
+                raise BrokenProcessPool("the executor was killed")
+            start()
+            self._started.append(process)
+
+    def kill(self) -> None:
+        with self._lock:
+            self.killed = True
+            for process in self._started:
+                process.kill()
+
+
+class Worker(SpawnProcess):
+    """A process that its `Workers` know of."""
+
+    def __init__(self, workers: Workers, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._workers: Workers | None = workers
+
+    def start(self) -> None:
+        workers, self._workers = self._workers, None  # the process itself gets a copy of this
+        assert workers is not None
+        workers.start(super().start, self)
 
 
 class ProcessExecutor(ThreadPoolExecutor):
@@ -37,16 +77,15 @@ class ProcessExecutor(ThreadPoolExecutor):
     def __init__(self, workers: int, environment: dict[str, str]):
         super().__init__(workers, "datarax-process")
         self.in_flight = 2 * workers + 2  # how many calls it should hold at a time
-        context = multiprocessing.get_context("spawn")  # JAX has threads: never fork
-        # `_held` closes when this executor is killed or this process ends; workers end with it.
-        alive, self._held = context.Pipe(duplex=False)
+        self._workers = Workers()  # JAX has threads: never fork
+        # `_held` closes when this process ends, also if it is killed; workers end with it.
+        alive, self._held = self._workers.Pipe(duplex=False)
         begin = partial(begin_worker, environment, alive)
-        self._new_pool = partial(ProcessPoolExecutor, 1, context, begin)
+        self._new_pool = partial(ProcessPoolExecutor, 1, self._workers, begin)
         # The pool that was used last comes first, so that few calls start few processes.
         self._idle = queue.LifoQueue[ProcessPoolExecutor]()
         for _ in range(workers):
             self._idle.put(self._new_pool())
-        self._killed = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         return super().submit(self._run, partial(fn, *args, **kwargs))
@@ -61,7 +100,7 @@ class ProcessExecutor(ThreadPoolExecutor):
 
     def kill(self) -> None:
         """Ends the processes at once, also those that are still starting."""
-        self._killed = True
+        self._workers.kill()
         self._held.close()
         self.shutdown(wait=False, cancel_futures=True)
 
@@ -73,7 +112,7 @@ class ProcessExecutor(ThreadPoolExecutor):
                     return pool.submit(call).result()
                 except BrokenProcessPool:
                     pool, tries = self._new_pool(), tries - 1
-                    if self._killed or not tries:
+                    if self._workers.killed or not tries:
                         raise
         finally:
             self._idle.put(pool)
@@ -99,7 +138,7 @@ def _call(fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return fn(*args, **kwargs)
 
 
-_SECONDS_TO_CLOSE = 1.0
+_SECONDS_TO_CLOSE = 2.0
 _DEVICES = r"--xla_force_host_platform_device_count=\S*"
 
 
@@ -189,32 +228,79 @@ def _processes(_: str | None, workers: int, environment: dict[str, str]) -> Iter
 @contextmanager
 def _dask(address: str | None, workers: int, environment: dict[str, str]) -> Iterator[Executor]:
     distributed = optional("distributed", "dask", 'engine("dask")')
-    ours = nullcontext(address)
-    if address is None:
-        ours = distributed.LocalCluster(
+
+    def start() -> Any:
+        return distributed.LocalCluster(
             n_workers=workers, threads_per_worker=1, dashboard_address=None, env=environment
         )
-    with _closed_soon(ours) as cluster, _closed_soon(distributed.Client(cluster)) as client:
-        yield client.get_executor(pure=False)
 
-
-@contextmanager
-def _closed_soon(manager: AbstractContextManager[T]) -> Iterator[T]:
-    """The same context; if its block is interrupted, leaving it waits for a moment only.
-
-    Dask waits for workers that compute. They end with this process.
-    """
     with ExitStack() as stack:
-        value = stack.enter_context(manager)
+        cluster: Any = address
+        if address is None:
+            cluster = _start_masked(start, _end_workers)
+            stack.enter_context(cluster)
+        client = stack.enter_context(distributed.Client(cluster))
         try:
-            yield value
+            yield client.get_executor(pure=False)
         except (KeyboardInterrupt, GeneratorExit):
-            _try_soon(stack.pop_all().close)
+            ours = None if address is not None else cluster
+            close = stack.pop_all().close
+            _try_soon(lambda: (ours and _end_workers(ours), close()))
             raise
 
 
+def _start_masked(start: Callable[[], T], close: Callable[[T], object]) -> T:
+    """Runs `start` on a thread, so that processes that it starts do not get Ctrl-C.
+
+    If Ctrl-C comes to this thread meanwhile, `close` is called once all is started.
+    """
+    started: Future[T] = Future()
+
+    def run() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            started.set_result(start())
+        except BaseException as error:
+            started.set_exception(error)
+
+    threading.Thread(target=run, name="datarax-start", daemon=True).start()
+    try:
+        return started.result()
+    except KeyboardInterrupt:
+        started.add_done_callback(lambda done: done.exception() or close(done.result()))
+        raise
+
+
+def _end_workers(cluster: Any) -> None:
+    """Ends the workers of a cluster of Dask and the cluster, whatever they compute.
+
+    Otherwise Dask waits for what they compute, and says what it lost.
+    """
+    handlers = logging.getLogger("distributed").handlers
+    levels = [handler.level for handler in handlers]
+    for handler in handlers:
+        handler.setLevel(logging.CRITICAL + 1)
+
+    async def end() -> None:
+        for each in cluster.workers.values():
+            if each.pid is not None:
+                os.kill(each.pid, signal.SIGKILL)
+        # In the same step of the loop, so that Dask starts no other workers in their place.
+        await asyncio.gather(*(each.close() for each in cluster.workers.values()))
+
+    try:
+        cluster.sync(end)
+        cluster.close()
+    finally:
+        for handler, level in zip(handlers, levels, strict=True):
+            handler.setLevel(level)
+
+
 def _try_soon(close: Callable[[], object]) -> None:
-    """Calls it on a thread, and waits for that for a moment only; its errors are dropped."""
+    """Calls it on a thread, and waits for that for a moment only; its errors are dropped.
+
+    What is left then ends with this process.
+    """
 
     def run() -> None:
         with suppress(Exception):

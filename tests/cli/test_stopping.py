@@ -15,6 +15,7 @@ import pytest
 from datarax.cli import main
 from tests.cli.command import members
 from tests.cli.evaluations import command, refusal, values
+from tests.cli.stuck import check_an_interrupt
 from tests.helpers import long
 from tests.test_layers import ROOT
 
@@ -54,17 +55,15 @@ def stopped(how, *argv):
 
 
 @pytest.mark.parametrize(
-    ("how", "options"),
+    "how",
     [
-        ("slow file", ()),
-        pytest.param("compile", (), marks=long),
-        pytest.param("slow file", ("--engine", "processes", "--workers", "2"), marks=long),
-        pytest.param("again and again", (), marks=long),
-        ("SIGKILL", ()),
+        "slow file",
+        pytest.param("compile", marks=long),
+        pytest.param("again and again", marks=long),
+        "SIGKILL",
     ],
-    ids=["slow file", "compile", "slow file of a worker", "again and again", "SIGKILL"],
 )
-def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys, how, options):
+def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys, how):
     out = tmp_path / "out"
     earlier = {"metrics.json", "report.html", "state.npz"} if how == "compile" else set()
     out.mkdir()
@@ -72,7 +71,7 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
         (out / name).write_bytes(b"earlier")
     task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
     argv = ["evaluate", str(tmp_path), *task, "--output", str(out), "--no-progress"]
-    code, shown, errors = stopped(how, *argv, *options, *(["--overwrite"] if earlier else []))
+    code, shown, errors = stopped(how, *argv, *(["--overwrite"] if earlier else []))
     said = None
     if how == "SIGKILL":
         assert code == -signal.SIGKILL
@@ -125,6 +124,11 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
     )
     np.savez(tmp_path / "part-0.npz", p=np.zeros(3, int), t=np.zeros(3, int))
     assert "part-0.npz' has changed since" in refusal(capsys, *argv[:-1], "--resume")
+
+
+@pytest.mark.parametrize("stage", ["start", "update"])
+def test_processes_end_with_the_command(rng, tmp_path, stage):
+    assert check_an_interrupt(tmp_path, rng, "processes", stage) == ""
 
 
 @pytest.mark.parametrize(
