@@ -15,7 +15,7 @@ from jax.core import Tracer
 
 from datarax._errors import ConfigurationMismatchError, DonatedStateError, MetricInputError
 from datarax._typing import PyTree
-from datarax._xp import fetched, is_addressable, on_host
+from datarax._xp import fetched, is_addressable, is_traced, on_host
 from datarax.algebra.fields import Config, Field
 from datarax.distributed.placement import outside_mesh, placed_like, refuse_different
 
@@ -96,7 +96,9 @@ class Saveable:
         """The same as `state_dict()`, without the format version."""
         # From the host, where taking a stack apart compiles nothing.
         leaves = jax.tree.leaves(self)
-        known = all(is_addressable(x) or x.is_fully_replicated for x in leaves)
+        known = not is_traced(leaves) and all(
+            is_addressable(x) or x.is_fully_replicated for x in leaves
+        )
         config, parts = (fetched(self) if known else self).described()
         return {
             "type": type_name(self),

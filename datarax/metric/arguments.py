@@ -171,6 +171,22 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, PyTree], caller: s
                 )
 
 
+def refuse_untaken(routes: list[Route], outputs: Mapping[str, PyTree], caller: str) -> None:
+    """Raises if an output is taken by none of these routes, which are those of all metrics.
+
+    Raises:
+        MetricInputError: names the outputs, and those that are taken.
+    """
+    taken = {route.output for route in routes}
+    untaken = [repr(name) for name in outputs if name not in taken]
+    if untaken and not any(route.takes_all for route in routes):
+        raise MetricInputError(
+            f"{caller}: no metric takes the output {', '.join(untaken)}, and strict=True; the "
+            f"metrics take {', '.join(sorted(repr(x) for x in taken if x is not None))}. Leave the "
+            f"output out, or name the metric that takes it with .from_outputs"
+        )
+
+
 def own_update(metric: PyTree) -> Callable[..., PyTree]:
     """The function that takes the arguments of a metric: one without names passes them on."""
     update = type(metric).update

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
 
 import jax
 
@@ -28,6 +28,7 @@ from datarax.metric.arguments import (
     joined,
     naming,
     refuse_ignored,
+    refuse_untaken,
 )
 from datarax.metric.base import Metric, placed_as, read
 from datarax.metric.reading import Reading
@@ -37,17 +38,38 @@ from datarax.wrappers.shared_states import (
     SharedStates,
     adds_terms,
     share_equal_statistics,
+    states_of,
 )
 from datarax.wrappers.shown import Line, as_html, as_text, is_readable, lines
 from datarax.wrappers.wrapper import checked_metric, reading_of
 
 C = TypeVar("C", bound="Collection")
+M = TypeVar("M", bound=Metric)
 
 _OPTIONS = ("metrics", "prefix", "strict")
 """The names of the arguments of the constructor."""
 
 
-class Collection(Metric):
+class NamedMetrics(Generic[M]):
+    """The base of metrics that are a mapping of metrics by name, in their order."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError(f"{type(self).__name__} does not define __iter__()")
+
+    def items(self) -> list[tuple[str, M]]:
+        """Pairs of name and metric, sorted by name."""
+        raise TypeError(f"{type(self).__name__} does not define items()")
+
+    def keys(self) -> list[str]:
+        """The names, sorted."""
+        return list(self)
+
+    def values(self) -> list[M]:
+        """The metrics, sorted by name."""
+        return [metric for _, metric in self.items()]
+
+
+class Collection(NamedMetrics[Metric], Metric):
     """A metric that holds several metrics by name and updates them from the outputs of a step.
 
     `update(**outputs)` passes to each metric the outputs that have the names of its arguments;
@@ -93,7 +115,7 @@ class Collection(Metric):
     """
 
     delegates: ClassVar[bool] = True
-    hidden_names = frozenset({"members", "parts", "shares", "states"})
+    hidden_names = frozenset({"members", "parts", "shares"})
     shares: ClassVar[bool] = True
     """True if all metrics get the same outputs, so that equal statistics are shared."""
 
@@ -214,37 +236,18 @@ class Collection(Metric):
         fed = {name: _fed_by(name, rules[pattern], pattern) for name, (pattern,) in chosen.items()}
         return Collection(fed, strict=strict)
 
-    def _of(self, metrics: Mapping[str, Metric]) -> Self:
-        """A collection of these metrics, of the same class and configuration."""
-        made = type(self)(metrics)  # whose constructor may be that of a subclass
-        if not self.prefix and not self.strict:
-            return made
-        return made.with_parts({"prefix": self.prefix, "strict": self.strict})
-
     @classmethod
     def constructor_hint(cls, kwargs: Mapping[str, PyTree]) -> str:
         named = ", ".join(f'"{name}": ...' for name in kwargs if name not in _OPTIONS)
         return f". Write {cls.__name__}({{{named}}})" if named else ""
 
-    @property
-    def states(self) -> SharedStates:
-        """The states of the metrics: which share one, and how they are updated."""
-        return SharedStates(self.parts, self.members, self.prefix)
-
-    def _with(self, states: SharedStates) -> Self:
-        """A copy with these states."""
-        parts, members, _ = states
-        if members is self.members:  # the configuration stays as it is
-            return self.with_parts({"parts": parts})
-        return self.with_parts({"parts": parts, "members": members})
-
     def states_within(self) -> list[State]:
-        return list(self.states.owners())
+        return list(states_of(self).owners())
 
     def __getitem__(self, name: str) -> Metric:
         for member in self.members:
             if member.name == name:
-                return member.over(self.states.slots())
+                return member.over(states_of(self).slots())
         raise UnknownMetricError(
             f"{type(self).__name__} has no metric {name!r}; it has: {', '.join(map(repr, self))}"
         )
@@ -260,25 +263,17 @@ class Collection(Metric):
 
     def items(self) -> list[tuple[str, Metric]]:
         """Pairs of name and metric, sorted by name."""
-        return list(zip(self, self.states.metrics(), strict=True))
-
-    def keys(self) -> list[str]:
-        """The names, sorted."""
-        return list(self)
-
-    def values(self) -> list[Metric]:
-        """The metrics, sorted by name."""
-        return self.states.metrics()
+        return list(zip(self, states_of(self).metrics(), strict=True))
 
     def __or__(self, other: "Mapping[str, Metric] | Collection") -> Self:
         if not isinstance(other, Collection | Mapping):
             return NotImplemented
-        return self._of(dict(self.items()) | dict(other.items()))
+        return _like(self, dict(self.items()) | dict(other.items()))
 
     def __ror__(self, other: Mapping[str, Metric]) -> Self:
         if not isinstance(other, Mapping):
             return NotImplemented
-        return self._of(dict(other.items()) | dict(self.items()))
+        return _like(self, dict(other.items()) | dict(self.items()))
 
     def replace(self, /, **changes: PyTree) -> Self:
         """The collection with some members replaced; every metric keeps its own state.
@@ -290,7 +285,7 @@ class Collection(Metric):
         """
         for name in changes:
             self[name]  # raises for an unknown name
-        return self._of(dict(self.items()) | changes)
+        return _like(self, dict(self.items()) | changes)
 
     def update(self, /, *args: PyTree, **outputs: PyTree) -> Self:
         """The collection with each metric updated with its outputs, which are given by name.
@@ -303,9 +298,9 @@ class Collection(Metric):
                 given; if `strict`, any output that no metric takes. An error in the update of a
                 metric has its name in the message.
         """
-        arguments = [kwargs for _, _, kwargs in self._arguments(args, outputs)]
-        states = self.states.updated(arguments, lambda metric, kwargs: metric.update(**kwargs))
-        return self._with(states)
+        arguments = [kwargs for _, _, kwargs in _arguments_of_each(self, args, outputs)]
+        states = states_of(self).updated(arguments, lambda metric, kwargs: metric.update(**kwargs))
+        return states.put_in(self)
 
     def from_outputs(self, **outputs: str | None) -> Self:
         """A copy whose metrics take these arguments from outputs of other names.
@@ -328,17 +323,17 @@ class Collection(Metric):
                 f"{type(self).__name__}.from_outputs({sorted(missing)[0]}=...): no metric takes "
                 f"that argument, or each that does names its output itself"
             )
-        return self._of(metrics)
+        return _like(self, metrics)
 
     def routes(self) -> list[Route]:
         return [
             route.inside(name)
-            for name, metric in self.states.updated_metrics()
+            for name, metric in states_of(self).updated_metrics()
             for route in metric.routes()
         ]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
-        for name, metric in self.states.updated_metrics():
+        for name, metric in states_of(self).updated_metrics():
             with naming(name):
                 metric.arguments_from(outputs)  # raises if an output is missing
         routes = self.routes()
@@ -349,59 +344,19 @@ class Collection(Metric):
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> tuple[PyTree, ...]:
         return tuple(
-            calls_of(name, metric, given) for name, metric, given in self._arguments(args, kwargs)
+            calls_of(name, metric, given)
+            for name, metric, given in _arguments_of_each(self, args, kwargs)
         )
 
-    def _arguments(
-        self, args: tuple[PyTree, ...], outputs: Mapping[str, PyTree]
-    ) -> list[tuple[str, Metric, dict[str, PyTree]]]:
-        """The metrics that `update` updates, each with a name and the outputs that it takes."""
-        if args:
-            required = dict.fromkeys(
-                f"{each.output}=..." for each in self.routes() if each.required
-            )
-            raise MetricInputError(
-                f"Collection.update takes outputs by name, and got {len(args)} by position; write "
-                f"update({', '.join(required)})"
-            )
-        metrics = self.states.updated_metrics()
-        try:
-            routes = [route for _, metric in metrics for route in metric.routes()]
-            refuse_ignored(routes, outputs, "Collection.update")
-        except MetricInputError:
-            # The slow way, with the names of the metrics, which only the message needs.
-            refuse_ignored(self.routes(), outputs, "Collection.update")
-        if self.strict:
-            self._refuse_untaken(outputs)
-        found = []
-        for name, metric in metrics:
-            try:
-                found.append((name, metric, metric.arguments_from(outputs)))
-            except Exception:  # a block for each metric would cost time in every step
-                with naming(name):
-                    raise
-        return found
-
-    def _refuse_untaken(self, outputs: Mapping[str, PyTree]) -> None:
-        routes = self.routes()
-        taken = {route.output for route in routes}
-        untaken = [repr(name) for name in outputs if name not in taken]
-        if untaken and not any(route.takes_all for route in routes):
-            raise MetricInputError(
-                f"{type(self).__name__}.update: no metric takes the output {', '.join(untaken)}, "
-                f"and strict=True; the metrics take "
-                f"{', '.join(sorted(repr(x) for x in taken if x is not None))}. Leave the output "
-                f"out, or name the metric that takes it with .from_outputs"
-            )
-
     def apply(self, calls: tuple[PyTree, ...]) -> Self:
-        return self._with(self.states.updated(calls, lambda metric, call: metric.apply(call)))
+        states = states_of(self).updated(calls, lambda metric, call: metric.apply(call))
+        return states.put_in(self)
 
     def apply_at(self, calls: tuple[PyTree, ...], target: Target) -> Self:
-        return self._with(self.states.updated_at(calls, target))
+        return states_of(self).updated_at(calls, target).put_in(self)
 
     def unusable_rows(self, calls: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-        pairs = zip(self.emptied().states.owners(), calls, strict=True)
+        pairs = zip(states_of(self.emptied()).owners(), calls, strict=True)
         return tuple(None if call is None else x.unusable_rows(call) for x, call in pairs)
 
     def sync(self, axis_name: AxisName) -> Self:
@@ -413,7 +368,7 @@ class Collection(Metric):
             return super().combine(other)
         # After `replace`, two equal collections may share statistics in different ways. Then they
         # are merged member by member.
-        return self._of({name: metric.combine(other[name]) for name, metric in self.items()})
+        return _like(self, {name: metric.combine(other[name]) for name, metric in self.items()})
 
     @property
     def is_extreme(self) -> bool:
@@ -430,7 +385,7 @@ class Collection(Metric):
         return [
             reader.inside(f"{self.prefix}{each.name}")
             for each in self.members
-            for reader in self.states.configuration(each).readers()
+            for reader in states_of(self).configuration(each).readers()
         ]
 
     def reading(self) -> Reading:
@@ -469,12 +424,15 @@ class Collection(Metric):
                 f"restore, unpack or load_state_dict"
             )
         parts = loaded_parts(empty, saved, where, partial=partial)
-        states = empty.states.restored(parts)
-        loaded = self._of(share_equal_statistics(parts)) if states is None else empty._with(states)
+        states = states_of(empty).restored(parts)
+        if states is None:
+            loaded = _like(self, share_equal_statistics(parts))
+        else:
+            loaded = states.put_in(empty)
         return placed_near(self, loaded)
 
     def __repr__(self) -> str:
-        metrics = ((each.name, self.states.configuration(each)) for each in self.members)
+        metrics = ((each.name, states_of(self).configuration(each)) for each in self.members)
         members = (f"{name!r}: {metric!r}" for name, metric in metrics)
         options = ((name, getattr(self, name)) for name in _OPTIONS[1:])
         given = "".join(f", {name}={value!r}" for name, value in options if value)
@@ -482,37 +440,80 @@ class Collection(Metric):
 
     def __str__(self) -> str:
         """The values as a table, where there is data."""
-        return as_text(self._shown()) if self._is_shown() else repr(self)
+        table = _table(self)
+        return repr(self) if table is None else as_text(table)
 
     def _repr_html_(self) -> str | None:
         """The same in a notebook; None where there is no data."""
-        return as_html(self._shown()) if self._is_shown() else None
+        table = _table(self)
+        return None if table is None else as_html(table)
 
-    def _is_shown(self) -> bool:
-        return not is_untouched(self) and is_readable(self)
 
-    def _shown(self) -> list[Line]:
-        return lines(list(self._each()))
+def _like(collection: C, metrics: Mapping[str, Metric]) -> C:
+    """A collection of these metrics, of the same class and configuration."""
+    made = type(collection)(metrics)  # whose constructor may be that of a subclass
+    if not collection.prefix and not collection.strict:
+        return made
+    return made.with_parts({"prefix": collection.prefix, "strict": collection.strict})
 
-    def _each(self) -> Iterator[tuple[str, Metric]]:
-        """The metrics, those of inner collections too, with the names that results have."""
-        for name, metric in self.items():
-            within = metric._each() if isinstance(metric, Collection) else [("", metric)]
-            yield from ((joined(f"{self.prefix}{name}", path), each) for path, each in within)
+
+def _arguments_of_each(
+    collection: Collection, args: tuple[PyTree, ...], outputs: Mapping[str, PyTree]
+) -> list[tuple[str, Metric, dict[str, PyTree]]]:
+    """The metrics that `update` updates, each with a name and the outputs that it takes."""
+    if args:
+        required = dict.fromkeys(
+            f"{each.output}=..." for each in collection.routes() if each.required
+        )
+        raise MetricInputError(
+            f"Collection.update takes outputs by name, and got {len(args)} by position; write "
+            f"update({', '.join(required)})"
+        )
+    metrics = states_of(collection).updated_metrics()
+    try:
+        routes = [route for _, metric in metrics for route in metric.routes()]
+        refuse_ignored(routes, outputs, "Collection.update")
+    except MetricInputError:
+        # The slow way, with the names of the metrics, which only the message needs.
+        refuse_ignored(collection.routes(), outputs, "Collection.update")
+    if collection.strict:
+        refuse_untaken(collection.routes(), outputs, f"{type(collection).__name__}.update")
+    found = []
+    for name, metric in metrics:
+        try:
+            found.append((name, metric, metric.arguments_from(outputs)))
+        except Exception:  # a block for each metric would cost time in every step
+            with naming(name):
+                raise
+    return found
+
+
+def _table(collection: Collection) -> list[Line] | None:
+    """The values as the lines of a table; None where there is no data, or it is not here."""
+    if is_untouched(collection) or not is_readable(collection):
+        return None
+    return lines(list(_each(collection)))
+
+
+def _each(collection: Collection) -> Iterator[tuple[str, Metric]]:
+    """The metrics, those of inner collections too, with the names that results have."""
+    for name, metric in collection.items():
+        within = _each(metric) if isinstance(metric, Collection) else [("", metric)]
+        yield from ((joined(f"{collection.prefix}{name}", path), each) for path, each in within)
 
 
 def _restacked(collection: C) -> C:
     """The collection, and those within it, with all states of one kind in one stack."""
     parts = (_restacked(x) if isinstance(x, Collection) else x for x in collection.parts)
-    states = collection.states._replace(parts=tuple(parts))
-    return collection._with(states.restacked())
+    states = states_of(collection)._replace(parts=tuple(parts))
+    return states.restacked().put_in(collection)
 
 
 def adds_rows(metric: Metric, calls: PyTree) -> bool:
     """True if all that `apply_at` does with these calls is to add terms of single rows."""
     if not isinstance(metric, Collection):
         return adds_terms(metric, calls)
-    pairs = zip(metric.emptied().states.owners(), calls, strict=True)
+    pairs = zip(states_of(metric.emptied()).owners(), calls, strict=True)
     return all(call is not None and adds_rows(each, call) for each, call in pairs)
 
 

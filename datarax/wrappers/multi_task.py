@@ -10,6 +10,7 @@ from datarax._typing import PyTree
 from datarax.metric.arguments import Route, naming, refuse_ignored
 from datarax.metric.base import Metric
 from datarax.wrappers.collection import Collection, calls_of
+from datarax.wrappers.shared_states import states_of
 
 
 class MultiTask(Collection):
@@ -101,7 +102,7 @@ class MultiTask(Collection):
                 )
         calls = []
         # No two tasks share a state, so these are all of them.
-        for name, (path, metric) in zip(self, self.states.updated_metrics(), strict=True):
+        for name, (path, metric) in zip(self, states_of(self).updated_metrics(), strict=True):
             given = kwargs.get(name)
             if given is not None:
                 refuse_ignored(metric.routes(), given, f"MultiTask.update({name}=...)")

@@ -21,6 +21,7 @@ from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import counts_alike, sum_of_counts, with_invalid_of
 from datarax.wrappers.clusters import CLUSTER, given_ids
 from datarax.wrappers.collection import Collection
+from datarax.wrappers.shared_states import states_of
 from datarax.wrappers.wrapper import WithArgument, Wrapper, checked_metric, reading_of
 
 MODELS = ("a", "b")
@@ -246,7 +247,7 @@ def call_places(metric: Metric) -> list[tuple[str, int]]:
     first: dict[tuple[int, int], int] = {}
     end = 0
     for member in metric.members:
-        inner = call_places(metric.states.configuration(member))
+        inner = call_places(states_of(metric).configuration(member))
         if member.where not in first:
             first[member.where] = end
             end += 1 + max(place for _, place in inner)

@@ -40,7 +40,7 @@ from datarax.metric.arguments import (
 from datarax.metric.base import Metric, placed_as, read
 from datarax.metric.reading import Reading
 from datarax.wrappers.best import Best
-from datarax.wrappers.collection import Collection
+from datarax.wrappers.collection import Collection, NamedMetrics
 from datarax.wrappers.device_batches import split_calls
 from datarax.wrappers.wrapper import Wrapper, holds_copies
 
@@ -102,7 +102,7 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
     return PerDevice(metric, mesh, axis_names)
 
 
-class PerDevice(MeshNode, Wrapper):
+class PerDevice(NamedMetrics["PerDevice"], MeshNode, Wrapper):
     """The metric that `per_device` returns; see there.
 
     If the metric is a `Collection`, `[name]`, `keys()`, `values()`, `items()`, `in` and
@@ -182,14 +182,6 @@ class PerDevice(MeshNode, Wrapper):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._collection())
-
-    def keys(self) -> list[str]:
-        """The names of the metrics of the collection, sorted."""
-        return list(self)
-
-    def values(self) -> list[Self]:
-        """The metrics of the collection, sorted by name."""
-        return [self[name] for name in self]
 
     def items(self) -> list[tuple[str, Self]]:
         """Pairs of name and metric, sorted by name."""

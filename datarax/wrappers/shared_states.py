@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ from datarax._xp import fetched, is_traced, lax, on_host, vmap, xp
 from datarax.algebra.devices import axes_of, counted_once, folded_on_axes
 from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.rows import Target
+from datarax.algebra.saving import Parts
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, is_untouched
 from datarax.distributed.placement import device_sets
@@ -96,12 +97,28 @@ class Members(tuple[Member, ...]):
         return type(self), (tuple(self),)
 
 
+class Holder(Protocol):
+    """What a collection has of the states of its metrics."""
+
+    @property
+    def parts(self) -> tuple[PyTree, ...]: ...
+    @property
+    def members(self) -> Members: ...
+    @property
+    def prefix(self) -> str: ...
+    def with_parts(self, parts: Parts) -> Self: ...
+
+
+C = TypeVar("C", bound=Holder)
+
+
 class SharedStates(NamedTuple):
     """The states of the metrics of a collection, by the part that holds them.
 
     - `of` makes it of metrics: it finds which share a state, and which states are stacked.
     - `updated` and `updated_at` update each state once.
     - `metrics` gives each metric over its state; `owners` gives one metric for each state.
+    - `put_in` gives a collection that has them; `states_of` finds those of a collection.
     - `restacked` and `restored` keep the states, and say again which are stacked or shared.
 
     A collection is a pytree of the parts; the members are its configuration. So an update must give
@@ -141,6 +158,12 @@ class SharedStates(NamedTuple):
             structure = jax.tree.structure(metric) if shares_statistic(metric) else None
             members.append((name, structure, number))
         return cls._arranged(members, states)
+
+    def put_in(self, collection: C) -> C:
+        """A copy of a collection with these states."""
+        if self.members is collection.members:  # the configuration stays as it is
+            return collection.with_parts({"parts": self.parts})
+        return collection.with_parts({"parts": self.parts, "members": self.members})
 
     @classmethod
     def _arranged(
@@ -292,6 +315,11 @@ class SharedStates(NamedTuple):
             name, metric = f"{self.prefix}{owner.name}", configurations.get(owner.name)
             found[owner.part].append(StateUpdate(name, metric, owner.structure, own, update))
         return found
+
+
+def states_of(collection: Holder) -> SharedStates:
+    """The states of the metrics of a collection: which share one, and how they are updated."""
+    return SharedStates(collection.parts, collection.members, collection.prefix)
 
 
 class StateUpdate(NamedTuple):
