@@ -285,7 +285,10 @@ def compiled(*static: str) -> Callable[[Function], Function]:
 
 
 def faster_in_numpy(
-    in_numpy: Callable[..., object], *, x64: bool = True
+    in_numpy: Callable[..., object],
+    *,
+    looks_at: Callable[..., tuple[object, ...]] | None = None,
+    x64: bool = True,
 ) -> Callable[[Function], Function]:
     """Wraps a function that has a twin: of NumPy arrays alone, the twin runs in its place.
 
@@ -295,14 +298,16 @@ def faster_in_numpy(
 
     Args:
         in_numpy: the twin. It takes the same arguments, and comes to the same.
+        looks_at: returns, of the arguments, the arrays that tell for all of them where they are.
+            Without it, each array of each argument is looked at.
         x64: False if the twin saves nothing where programs have float64.
     """
 
     def wrap(function: Function) -> Function:
         @wraps(function)
         def call(*args: object, **kwargs: object) -> object:
-            is_here = on_host(*args, *kwargs.values())
-            if is_here and (x64 or not jax.config.jax_enable_x64):  # type: ignore[attr-defined]
+            arrays = looks_at(*args, **kwargs) if looks_at else (*args, *kwargs.values())
+            if on_host(*arrays) and (x64 or not jax.config.jax_enable_x64):  # type: ignore[attr-defined]
                 return in_numpy(*args, **kwargs)
             return function(*args, **kwargs)
 
