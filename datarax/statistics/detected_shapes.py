@@ -58,12 +58,6 @@ def unusable_boxes(boxes: jax.Array, box_format: BoxFormat = "xyxy") -> Invalid:
     return not_finite(boxes, -1) | out_of_range(xp.any(low > high, -1))
 
 
-def without_area(boxes: jax.Array, box_format: BoxFormat = "xyxy") -> jax.Array:
-    """The boxes whose width or height is zero, of those that can be used."""
-    low, high = _extent(boxes, box_format)
-    return xp.any(low == high, -1) & xp.all(low <= high, -1)
-
-
 def _extent(boxes: jax.Array, box_format: BoxFormat) -> tuple[jax.Array, jax.Array]:
     """Both ends of boxes; of a format with sizes, zero and the size."""
     high = boxes[..., 2:]
@@ -93,10 +87,6 @@ class Shapes(ABC):
     def area(self, arrays: tuple[jax.Array, ...]) -> DoubleFloat:
         """The area of each, (K,)."""
 
-    def is_empty(self, arrays: tuple[jax.Array, ...]) -> jax.Array:
-        """True if there is nothing to be found, of arrays (N, K, ...): (N, K)."""
-        return xp.zeros_like(arrays[0][(..., *[0] * (arrays[0].ndim - 2))], xp.bool_)
-
     @abstractmethod
     def overlap(
         self, found: tuple[jax.Array, ...], there: tuple[jax.Array, ...], crowd: jax.Array
@@ -117,9 +107,6 @@ class Boxes(Shapes):
         """Items of checked boxes (N, K, 4)."""
         return Items((boxes,), unusable_boxes(boxes, self.format))
 
-    def is_empty(self, arrays: tuple[jax.Array, ...]) -> jax.Array:
-        return without_area(arrays[0], self.format)
-
     def area(self, arrays: tuple[jax.Array, ...]) -> DoubleFloat:
         return area_of(arrays[0], self.format)
 
@@ -136,9 +123,6 @@ class Masks(Shapes):
     def items(self, pixels: jax.Array, *common: jax.Array) -> Items:
         """Items of numbers of pixels (N, K), and of detections of those that they share."""
         return Items((pixels, *common), out_of_range(pixels < 0))
-
-    def is_empty(self, arrays: tuple[jax.Array, ...]) -> jax.Array:
-        return arrays[0] == 0
 
     def area(self, arrays: tuple[jax.Array, ...]) -> DoubleFloat:
         return DoubleFloat.of(arrays[0])

@@ -208,14 +208,9 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         is_crowd = mask_of(theirs, crowd, "crowd", default=False)
         ignored = None if ignore is None else mask_of(theirs, ignore, "ignore", default=False)
         there = mask_of(theirs, target_valid, "target_valid", default=True)
-        flat = there & ~is_crowd & shapes.is_empty(truth.arrays)
         if self.iou_type == "keypoints":
             bare = ~xp.any(theirs[..., 2] > 0, -1)
             ignored = bare if ignored is None else ignored | bare
-        if ignored is not None:
-            flat = flat & ~ignored
-        # For example padding that `target_valid` does not mark.
-        there = there & ~flat
         real = mask_of(mine, valid, "valid", default=True)
         own, bad = self._labels(mine, labels, "labels")
         score = as_float(numbers_of(mine, scores, "scores"))
@@ -281,7 +276,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         return self.replace(
             rows=self.rows.append(rows.reshape(-1, rows.shape[-1]), keep.reshape(-1)),
             counts=self.counts.plus(sum_by_digits(w, count)),
-            invalid=self.invalid.update(invalid).update(flat & used[:, None]),
+            invalid=self.invalid.update(invalid),
         )
 
     def _labels(self, like: jax.Array, labels: ArrayLike, name: str) -> tuple[jax.Array, Invalid]:

@@ -104,9 +104,9 @@ def equal_scores(drawn: Arrays) -> None:
 
 def exact_boxes(drawn: Arrays) -> None:
     """Boxes of few whole numbers, whose IoU often equals a threshold or another IoU."""
-    for name, least in (("boxes", 0), ("target_boxes", 1)):
+    for name in ("boxes", "target_boxes"):
         x = np.round(drawn[name] / 40)
-        drawn[name] = np.concatenate([x[..., :2], np.maximum(x[..., 2:], x[..., :2] + least)], -1)
+        drawn[name] = np.concatenate([x[..., :2], np.maximum(x[..., 2:], x[..., :2])], -1)
 
 
 def one_class(drawn: Arrays) -> None:

@@ -88,8 +88,8 @@ class DetectionMetric(Metric):
         All detections and the whole ground truth of an image must be in one update. An image is
         invalid if one of its boxes has NaN, infinities, x2 < x1, y2 < y1 or a negative size, a
         score that is not finite, a label out of range, or an area that is negative or not finite. A
-        box of the ground truth without width or height, unless it is a crowd or ignored, is invalid
-        by itself: there is nothing to be found, and the rest of the image counts.
+        box of the ground truth without width or height, or a mask without pixels, counts, and no
+        detection matches it, as in pycocotools: mark padding with `target_valid`.
 
         Args:
             boxes: the detections (N, D, 4), in `box_format`: x1, y1, x2, y2. Of masks and key
