@@ -32,7 +32,10 @@ CASES = {
     "`Quantile`, `Median`": m.Quantile(0.9),
     "`NDCG`, `MRR`": m.NDCG(),
     "`BLEU`": m.BLEU(),
-    "`SpearmanCorrCoef(capacity=1_000_000)`": m.SpearmanCorrCoef(capacity=1_000_000),
+    "`SpearmanCorrCoef`, `KendallTau`": m.SpearmanCorrCoef(),
+    "`SpearmanCorrCoef(exact=True, capacity=1_000_000)`": m.SpearmanCorrCoef(
+        exact=True, capacity=1_000_000
+    ),
     "`PearsonCorrCoef`, `R2Score`": m.R2Score(),
     "`FID`, 2,048 features": m.FID(num_features=2048),
     "`Sliced(Accuracy, 1000)`": Sliced(m.Accuracy(num_classes=10), 1000),

@@ -137,6 +137,16 @@ class Saveable:
         """The empty state of the same configuration."""
         raise TypeError(f"{type(self).__name__} does not define emptied()")
 
+    def of_earlier(self, saved: SavedState) -> SavedState:
+        """What an earlier version of this class saved, as this version saves it; else as it is.
+
+        For a class that stores more, or other fields, than it did in the same format.
+
+        Raises:
+            ConfigurationMismatchError: the saved state lacks what is stored now.
+        """
+        return saved
+
     def loaded(self, saved: SavedState, where: str, *, partial: bool = False) -> Self:
         """A copy of this state that holds the arrays of `saved`, a dict from `saved()`.
 
@@ -152,6 +162,7 @@ def loaded_parts(like: Saveable, saved: SavedState, where: str, *, partial: bool
         ConfigurationMismatchError: the saved state is not of the class and configuration of `like`.
     """
     _check_is_saved(saved, where)
+    saved = like.of_earlier(saved)
     if _without_modules(str(saved["type"])) != type_name(like):
         raise ConfigurationMismatchError(
             f"{where} is a {type_name(like)}; the saved state is of a {saved['type']}"

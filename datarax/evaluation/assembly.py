@@ -22,8 +22,6 @@ from datarax.wrappers.sliced import Sliced
 _REPLICA_BYTES = 1 << 16
 _SLICE_BYTES = 1 << 18
 _SLICED_REPLICA_BYTES = 1 << 11
-_COARSE_BITS = (12, 10)
-"""The bits of metrics that hold scores in bins, where their states are held several times."""
 
 
 def assembled(config: Configuration) -> Collection:
@@ -146,13 +144,18 @@ def _small(config: Configuration, limit: int) -> dict[str, Metric]:
     for spec in config.specs:
         metric = _metric(spec, config)
         # Fewer bins until it fits. The metric of all rows keeps all of its bins.
-        for bits in _COARSE_BITS if "bits" in metric.fields else ():
+        for bits in metric.coarse_bits if _has_bins(metric) else ():
             if _bytes(metric) > limit:
                 coarse = dict(spec.options) | {"bits": bits}
                 metric = _metric(spec._replace(options=tuple(coarse.items())), config)
         if _bytes(metric) <= limit:
             found[spec.name] = metric
     return found
+
+
+def _has_bins(metric: Metric) -> bool:
+    """True if the metric holds values in bins; with `exact`, it keeps them as they are."""
+    return "bits" in metric.fields and not ("exact" in metric.fields and metric.exact)
 
 
 def _bytes(metric: Metric) -> int:

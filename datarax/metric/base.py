@@ -102,6 +102,8 @@ class Metric(FlatNode, State, door=updating):
     """The tasks of `datarax evaluate` whose columns are the arguments of `update`."""
     needs_scores: ClassVar[bool] = False
     """True if predicted labels are not enough, because `update` takes scores."""
+    coarse_bits: ClassVar[tuple[int, ...]] = (12, 10)
+    """If the metric has `bits`, those of less memory, for states that are held many times."""
     value_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     """The least and the greatest value that the metric can have. The ends of an `Interval` are
     within."""

@@ -195,6 +195,7 @@ class Reading:
                     f"them",
                     PrecisionWarning,
                 )
+                continue
             if bounds.widest is None:
                 continue
             for part, lower, upper in bounds.by_name():
@@ -206,7 +207,7 @@ class Reading:
                     low, high = (number(float(np.ravel(x)[at])) for x in (lower, upper))
                     warn(
                         f"{path_of(member or name, part)}: the exact value is only known to be "
-                        f"between {low} and {high}, because many scores share a bin; "
+                        f"between {low} and {high}, because many values share a bin; "
                         f"{bounds.remedy}",
                         PrecisionWarning,
                     )

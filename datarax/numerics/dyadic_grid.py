@@ -14,6 +14,7 @@ from datarax.numerics.double_float import DoubleFloat, has_wide
 
 SPECIAL = 2
 """The number of bins besides the `2**bits` of the range: for -infinity and infinity."""
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _as_column = operator.itemgetter(np.s_[:, None])
 
 
@@ -66,7 +67,8 @@ class DyadicGrid(NamedTuple):
     def of_reach(cls, reach: jax.Array, *settings: int) -> "DyadicGrid":
         """The grid of `reach[0]` to `-reach[1]`, see `of`; on the host made once."""
         if on_host(reach):  # most updates leave the range as it is
-            return _grid_on_host(reach.tobytes(), reach.dtype, reach.shape, *settings)
+            wide = has_wide(reach.dtype)
+            return _grid_on_host(cls, wide, reach.tobytes(), reach.dtype, reach.shape, *settings)
         return cls.of(reach[0], -reach[1], *settings)
 
     @classmethod
@@ -307,6 +309,12 @@ class DyadicGrid(NamedTuple):
         return xp.where(is_near, near, xp.where(above, xp.maximum(x, 1), x))
 
 
+def _toward_zero(x: Any) -> Any:
+    """Float64 numbers, in the range of float32, rounded toward zero to float32."""
+    near = x.astype(np.float32)
+    return (near.view(np.int32) - (np.abs(near) > np.abs(x))).view(np.float32)
+
+
 @lru_cache
 def least_step_to_one(bits: int, octaves: int, mirrored: int) -> float:
     """The step of `1 - x` next to 1 in the widest mirrored grid of float32."""
@@ -317,10 +325,15 @@ def least_step_to_one(bits: int, octaves: int, mirrored: int) -> float:
 
 @lru_cache(maxsize=64)
 def _grid_on_host(
-    reach: bytes, dtype: np.dtype, shape: tuple[int, ...], *settings: int
+    cls: type[DyadicGrid],
+    wide: bool,
+    reach: bytes,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    *settings: int,
 ) -> DyadicGrid:
     ends: Any = np.frombuffer(reach, dtype).reshape(shape)
-    return DyadicGrid.of(ends[0], -ends[1], *settings)
+    return cls.of(ends[0], -ends[1], *settings)
 
 
 class WideGrid(DyadicGrid):
@@ -354,14 +367,33 @@ class WideGrid(DyadicGrid):
         least = xp.where(self.has_values, least, 1)
         return grid._replace(first=grid._key(least, bottom, start))
 
-    def place(self, x: DoubleFloat, rest: None = None) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
+    def place(self, x: DoubleFloat | jax.Array, rest: None = None) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
         if not has_wide(self.least.dtype):
-            return super().place(x.high)
+            return super().place(x.high if isinstance(x, DoubleFloat) else x)
+        if not isinstance(x, DoubleFloat) or x.is_on_host:
+            if (narrow := self._of_floats()) is not None:
+                return narrow.place(_toward_zero(x.wide) if isinstance(x, DoubleFloat) else x)
+            x = DoubleFloat.of(x)
         high, low = x
         with elementary_in_x64():
             return self._in_float64(ordered=False).place(
                 high.astype(xp.float64) + low.astype(xp.float64)
             )
+
+    def _of_floats(self) -> DyadicGrid | None:
+        """On the host, the grid by whose keys of 32 bits numbers have the same places, if any.
+
+        A key of 64 bits is that of the number rounded toward zero to a float, and further bits.
+        These are cut off, unless the bins are narrow.
+        """
+        if not on_host(self.shift):
+            return None
+        more = np.int32(_digits(_FLOAT64) - _digits(_FLOAT32))
+        power = np.int32(_bias(_FLOAT64) - _bias(_FLOAT32))
+        shift, bottom = self.shift - more, self.bottom - power
+        if np.min(shift) < 0 or np.min(bottom) < 1 or self.mirrored:
+            return None
+        return DyadicGrid(*self)._replace(shift=shift, bottom=bottom)
 
     def ranks(self) -> jax.Array:
         if not has_wide(self.least.dtype):

@@ -13,7 +13,7 @@ from datarax._checks import as_float, default_float
 from datarax._x64 import elementary_in_x64
 from datarax._xp import all_finite, on_host, xp
 from datarax.numerics import double_float, pairs
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, stack
 
 Limbs = tuple[jax.Array, jax.Array]
 
@@ -121,6 +121,19 @@ def as_double(x: jax.Array) -> DoubleFloat:
     if x.dtype == dtype:
         return DoubleFloat.of(x)
     return double_from_int(x, dtype) if is_wide(x) else DoubleFloat.of(x, dtype)
+
+
+def columns_of_doubles(*arrays: jax.Array) -> jax.Array | DoubleFloat:
+    """Arrays of one size as the columns of an array (N, K) of double-floats: see `as_double`.
+
+    On the host, arrays of floats are the columns of an array of floats. NumPy is fast along columns
+    that lie in memory one after the other.
+    """
+    if not on_host(*arrays):
+        return stack([as_double(x).reshape(-1) for x in arrays], -1)
+    if all(x.dtype == default_float() for x in arrays):
+        return np.stack([x.reshape(-1) for x in arrays]).T  # type: ignore[return-value]
+    return stack([as_double(x).reshape(-1) for x in arrays]).map(np.transpose)  # type: ignore
 
 
 def float_or_double(x: jax.Array) -> jax.Array | DoubleFloat:

@@ -182,11 +182,38 @@ def as_compared(x: DoubleFloat) -> DoubleFloat:
     return x if has_wide(x.dtype) else DoubleFloat.of(x.high)
 
 
-def greatest_double_at(table: DoubleFloat, place: jax.Array, values: DoubleFloat) -> DoubleFloat:
-    """A table of maxima, with those of N double-floats at the unsigned flat indices `place`, (N,).
+def _greatest_on_host_at(table: DoubleFloat, place: Any, values: Any) -> DoubleFloat:
+    """`greatest_double_at` in NumPy."""
+    held, values = map(_number, (table, values))
+    folded: Any = np.array(held).reshape(-1)
+    place, values = place.T.reshape(-1), values.T.reshape(-1)
+    inside = place < folded.size
+    if np.count_nonzero(inside) < inside.size:
+        place, values = place[inside], values[inside]
+    # Of many values, few are greater than all before them.
+    some = np.flatnonzero(values > folded[place])
+    np.maximum.at(folded, place[some], values[some])
+    folded = folded.reshape(table.shape)
+    if has_wide(table.dtype):
+        return DoubleFloat.of_float64(folded)
+    return DoubleFloat(folded, np.where(folded > held, np.zeros((), held.dtype), table.low))
 
-    All are `as_compared`.
+
+def _number(x: Any) -> Any:
+    """Numbers as they are compared: see `as_compared`."""
+    if not isinstance(x, DoubleFloat):
+        return x
+    return x.wide if has_wide(x.dtype) else x.high
+
+
+def greatest_double_at(table: DoubleFloat, place: jax.Array, values: DoubleFloat) -> DoubleFloat:
+    """A table of maxima, with those of double-floats (N, K) at as many flat indices `place`.
+
+    None of these is negative. All numbers are `as_compared`; on the host, `values` may be floats.
     """
+    if on_host(table, place, values):
+        return _greatest_on_host_at(table, place, values)
+    place = place.astype(xp.uint32).reshape(-1)
     if not has_wide(values.dtype):
         before = table.high
         high = at(before.reshape(-1))[place].max(values.high.reshape(-1), mode="drop")

@@ -7,7 +7,7 @@ import numpy as np
 from datarax._checks import positive_int
 from datarax.metric.base import Metric
 from datarax.metrics.aggregation.quantiles import Histogram
-from datarax.metrics.regression.rank_correlation import JointHistogram
+from datarax.metrics.regression.joint_bins import JointHistogram
 from datarax.plot import canvas
 from datarax.plot.given import Source
 from datarax.statistics.value_histogram import ValueHistogram
@@ -22,7 +22,7 @@ _DISTRIBUTION = Source(
     "distribution", "a Histogram, or a metric of quantiles such as Median or MedianAbsoluteError"
 )
 _ERRORS = Source("error_quantiles", "a MedianAbsoluteError")
-_PAIRS = Source("pairs", "a SpearmanCorrCoef with bits=")
+_PAIRS = Source("pairs", "a SpearmanCorrCoef without exact=True")
 _MIDDLE = 0.005, 0.995
 _MARKED = 0.5, 0.9, 0.99
 
@@ -129,7 +129,8 @@ def pairs(metric: object, ax: "Axes | None" = None, *, bins: int = 40) -> "Figur
     root of the number of pairs.
 
     Args:
-        metric: a `SpearmanCorrCoef` with `bits=`, which counts all pairs in a table.
+        metric: a `SpearmanCorrCoef` or a `KendallTau`, which count all pairs in a table; without
+            `exact=True`.
         ax: where to draw, instead of a new figure.
         bins: the number of cells of a row.
 

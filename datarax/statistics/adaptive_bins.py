@@ -561,9 +561,11 @@ class WideBins(AdaptiveBins):
         return super().empty() | {"negated": greatest, "greatest": greatest}
 
     def grid_of(self, reach: jax.Array) -> DyadicGrid:
-        return WideGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
+        return WideGrid.of_reach(reach, self.bits, self.octaves, self.mirrored)
 
     def as_binned(self, x: Any, counted: Any) -> Binned:
+        if not isinstance(x, DoubleFloat):  # floats of the host
+            return super().as_binned(x, counted)
         given = x = as_compared(x)
         some = counted & (xp.abs(x.high) >= float(xp.finfo(x.dtype).tiny))
         x = x.map(lambda part: xp.where(some, part, 0))
@@ -577,11 +579,8 @@ class WideBins(AdaptiveBins):
         return Binned(least, least, greatest, (below, above))
 
     def extremes_with(self, place: jax.Array, x: Binned) -> dict[str, PyTree]:
-        index = place.astype(xp.uint32).reshape(-1)
-
-        def updated(extreme: Greatest, values: DoubleFloat) -> Greatest:
-            table, values, places = replicated((extreme.double, values, index))
-            found = greatest_double_at(table, places, values)
+        def updated(extreme: Greatest, values: Any) -> Greatest:
+            found = greatest_double_at(*replicated((extreme.double, place, values)))
             return extreme.with_parts({"parts": tuple(found)})
 
         return {

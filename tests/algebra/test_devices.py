@@ -164,7 +164,7 @@ def every_state(rng, rows):
             "distinct": Cardinality(precision=6).from_outputs(values="a"),
             "last": LastValue().from_outputs(values="scores", step="step"),
             "mean": Mean().from_outputs(values="scores"),
-            "pairs": SpearmanCorrCoef(capacity=rows // 2).from_outputs(
+            "pairs": SpearmanCorrCoef(exact=True, capacity=rows // 2).from_outputs(
                 preds="scores", target="others"
             ),
             "r2": R2Score().from_outputs(preds="scores", target="others"),
@@ -254,7 +254,7 @@ def test_rows_beyond_the_capacity_are_lost_in_the_same_order(rng):
 
 def test_slices_of_windows_in_parts(rng):
     # A buffer must know how many rows other devices have, and a window first which of them stay.
-    metric = Sliced(Window(SpearmanCorrCoef(capacity=9), 2), 3, by="ids")
+    metric = Sliced(Window(SpearmanCorrCoef(exact=True, capacity=9), 2), 3, by="ids")
     copies = []
     for device in range(8):
         seen = metric

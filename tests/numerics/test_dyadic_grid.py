@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from datarax.numerics.dyadic_grid import DyadicGrid
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.dyadic_grid import DyadicGrid, WideGrid
 
 SIZE = 400
 TINY = float(np.finfo(np.float32).tiny)
@@ -168,3 +169,32 @@ def test_without_values():
     grid = DyadicGrid.of(jnp.array([jnp.inf]), jnp.array([-jnp.inf]), 10, 10, 10)
     assert not grid.has_values[0]
     assert jnp.isfinite(grid.lowest(jnp.zeros((1, 1), jnp.int32))).all()
+
+
+@pytest.mark.parametrize("bits", [6, 8, 10, 13])
+def test_floats_have_the_places_of_float64_on_the_host(bits, rng):
+    """Where 32 bits of a number tell its bin, these alone place it; else all 64 do."""
+    narrow = 0
+    for low, high in (
+        (-4, 5),
+        (1000, 1000.001),
+        (1000, 1001),
+        (1e-30, 1e30),
+        (-1e-37, 1),
+        (0, 2**24),
+        (-7, -1),
+    ):
+        x = np.concatenate(
+            [rng.uniform(low, high, 500), 2.0 ** rng.integers(-130, 20, 500), [low, high, 0.0]]
+        )
+        x = np.clip(np.concatenate([x, -x, np.nextafter(x, 0)]), low, high)[:, None]
+        for given in (x.astype(np.float32), x):
+            x64 = given.astype(np.float64)
+            reach = np.float32([[x64.min()], [-x64.max()]])
+            reach = np.nextafter(reach, np.float32(-np.inf))
+            grid = WideGrid.of_reach(reach, bits, 15, 0)
+            want = grid._in_float64(ordered=False).place(x64)
+            values = given if given.dtype == np.float32 else DoubleFloat.of_float64(x64)
+            np.testing.assert_array_equal(grid.place(values), want)
+            narrow += grid._of_floats() is None
+    assert 0 < narrow < 14

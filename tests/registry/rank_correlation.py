@@ -89,7 +89,7 @@ CASES = [
         metrics.SpearmanCorrCoef,
         ORDERS,
         used(spearman_of),
-        {"capacity": 512},
+        {"capacity": 512, "bits": 6},
         reference=scipy_of(scipy.stats.spearmanr),
         # As for Pearson's, of ranks that are exact.
         atol=lambda w, **_: (4 * SUMS + 8) * 2.0**-24,
@@ -99,7 +99,7 @@ CASES = [
         metrics.SpearmanCorrCoef,
         FEW_VALUES,
         used(spearman_of),
-        {"bits": 8},
+        {"bits": 8, "capacity": 1},
         reference=scipy_of(scipy.stats.spearmanr),
         atol=lambda w, **_: 2.0**-20,  # each bin holds one value; two products and a quotient
         exact=True,
@@ -109,8 +109,18 @@ CASES = [
         metrics.KendallTau,
         ORDERS,
         used(kendall_of),
-        {"capacity": 512},
+        {"capacity": 512, "exact": True},
         reference=scipy_of(scipy.stats.kendalltau),
         ulps=6,  # sums of pairs are exact; two quotients and a root
+    ),
+    Case(
+        "kendall_binned",
+        metrics.KendallTau,
+        FEW_VALUES,
+        used(kendall_of),
+        {"bits": 8, "capacity": 1},
+        reference=scipy_of(scipy.stats.kendalltau),
+        atol=lambda w, **_: 2.0**-20,
+        exact=True,
     ),
 ]

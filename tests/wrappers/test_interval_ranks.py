@@ -1,5 +1,7 @@
 """`Interval` of rank correlations, from the rows that are kept."""
 
+import warnings
+
 import jax
 import numpy as np
 import pytest
@@ -96,8 +98,16 @@ def test_in_slices_and_what_is_not_known(make, value, rng):
     assert same["value"] == pytest.approx(1, abs=1e-6)
     assert np.isnan(same["std_error"])
     with pytest.warns(datarax.InvalidValuesWarning):  # more rows than are kept
-        full = Interval(make(capacity=100)).update(x, y).results()
+        full = Interval(make(capacity=100, exact=True)).update(x, y).results()
     assert np.isnan(full["lower"])
+    # By the table, as by the rows.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", datarax.PrecisionWarning)
+        binned = Interval(make(capacity=100, bits=9)).update(x, y).results()
+        traced = updated_and_computed(Interval(make(capacity=100, bits=9)), x, y)
+    kept = empty.update(x, y).results()
+    np.testing.assert_allclose([*binned.values()], [*kept.values()], rtol=0.03)
+    np.testing.assert_allclose([*traced.values()], [*binned.values()], rtol=1e-4)
     with pytest.raises(datarax.MetricInputError, match="one example each"):
         empty.update(x.reshape(60, 2), y.reshape(60, 2))
 
@@ -136,8 +146,3 @@ def test_it_covers(rng):
             covered[i] += found["lower"] <= truth[i] <= found["upper"]
     assert (covered >= 178).all()
     assert (covered <= 199).all()
-
-
-def test_with_bins_there_is_none():
-    with pytest.raises(datarax.MetricInputError, match="no formula"):
-        Interval(metrics.SpearmanCorrCoef(bits=6))

@@ -1,19 +1,17 @@
 """Rank correlations: how well the order of the predictions agrees with that of the targets."""
 
 import operator
+from collections.abc import Callable
 from functools import reduce
-from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import large_as_infinite, numeric, refuse_ignored, warn_of_rounded
-from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._checks import refuse_ignored
+from datarax._typing import PyTree
 from datarax._xp import at, faster_in_numpy, lax, vmap, xp
-from datarax.algebra.fields import state
-from datarax.algebra.fold import Fold
 from datarax.algebra.memo import computed_once
-from datarax.algebra.state import State
+from datarax.algebra.saving import SavedState
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.base import bounds_of
@@ -22,149 +20,21 @@ from datarax.metric.sampling import Sampling
 from datarax.metric.squared_weights import SquaredTotal
 from datarax.metric.unusable import Undefined
 from datarax.metrics.regression.correlation import fisher_ends
+from datarax.metrics.regression.joint_bins import (
+    Ends,
+    RankedPairs,
+    agreement_of_bins,
+    kendall_of_bins,
+    rank_correlation_of_bins,
+)
 from datarax.metrics.regression.per_output import RegressionMetric
-from datarax.numerics.double_float import DoubleFloat, stack
-from datarax.numerics.dyadic_grid import DyadicGrid
-from datarax.numerics.float_ranges import is_single, is_within_floats
-from datarax.numerics.limbs import as_double
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.float_ranges import is_single
 from datarax.numerics.products import correlation_coefficient
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums, sum_floats
-from datarax.statistics.adaptive_bins import Binned, Places, WideBins
-from datarax.statistics.batches import pairs
 from datarax.statistics.buffer import Keys, PairBuffer
 from datarax.statistics.cross_moments import TwoMoments
-from datarax.statistics.invalid_counts import InvalidCounts
-from datarax.statistics.scatter_counts import ScatterCounts
-
-
-class JointTable(NamedTuple):
-    """The weight of pairs by the bins of both values, in ascending order."""
-
-    weights: DoubleFloat
-    """(slots, slots), by the bin of the first value and that of the second."""
-    is_tie: jax.Array
-    """The mask of the bins that hold at most one distinct value, (2, slots)."""
-
-
-class JointBins(WideBins):
-    """The weight of pairs of values, by the bins of both.
-
-    The two values are the two classes of `WideBins`, with one table over the bins of both.
-    """
-
-    bits_allowed: ClassVar[tuple[int, int]] = 6, 13
-    by_class: ClassVar[bool] = False
-
-    def empty(self) -> dict[str, PyTree]:
-        return super().empty() | {"counts": ScatterCounts((self.slots, self.slots))}
-
-    def plus_rows(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Fold:
-        """This with pairs (N, 2) of finite values added, each with its weight (N,)."""
-        x, w, self = replicated((x, w, self))
-        counted = xp.broadcast_to(w.astype(xp.bool_)[:, None], x.shape)
-
-        def placed(x: Binned, bins: Self, grid: DyadicGrid) -> Self:
-            place, slots = grid.place(x.x), grid.slots
-            both = place + xp.arange(2, dtype=xp.int32)[None, :] * slots
-            both = xp.where(counted, both, 2 * slots)  # ignored
-            place = xp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
-            counts = bins.counts.add_below_full(place, w)
-            return bins.with_parts(bins.extremes_with(both, x) | {"counts": counts})
-
-        return self.covering(x, counted, placed)
-
-    def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
-        old, new = self.both_grids(reach)
-
-        def join(carry: PyTree) -> PyTree:
-            left, scale, tables = carry
-            return ~left, new.scale, self.joined(tables, old.with_scale(*scale), new)
-
-        # A loop of at most one round: see `AdaptiveBins`.
-        left = full | xp.any(old.differs_from(new))
-        carry = (left, old.scale, self.tables())
-        _, scale, tables = lax.while_loop(lambda carry: carry[0], join, carry)
-        return self.with_tables(tables, reach, full), new.with_scale(*scale)
-
-    def counts_on(self, counts: jax.Array, place: Places) -> jax.Array:
-        first, second = place[1]
-        return at(xp.zeros_like(counts))[..., first[:, None], second[None, :]].add(counts)
-
-    def table(self) -> JointTable:
-        """The table with the bins in ascending order."""
-        first, second = order = self.order(self.grid)
-        weights = self.counts.double.map(lambda x: x[first][:, second])
-        least, greatest = self._extremes(order)
-        return JointTable(weights, least >= greatest)
-
-    def ends(self) -> jax.Array:
-        """The least and the greatest value of each bin in ascending order, (2, 2, slots).
-
-        The first axis is that of the two ends. An empty bin has infinity and -infinity.
-        """
-        return xp.stack([each.high for each in self._extremes(self.order(self.grid))])
-
-    def is_within_floats(self) -> bool:
-        """On the host: True if numbers with more digits than float32 share the narrowest bins."""
-        least, greatest = self._extremes(self.order(self.grid))
-        some: Any = np.isfinite(least.high)
-        gap: Any = np.where(some, (greatest - least).to_float(), 0)
-        return is_within_floats(gap, np.where(some, least.high, 0))
-
-    def _extremes(self, order: jax.Array) -> tuple[DoubleFloat, DoubleFloat]:
-        # Extremes are maxima: of the negated values, and of the values.
-        negated, greatest = (
-            each.double.map(lambda x: xp.take_along_axis(x, order, -1))
-            for each in (self.negated, self.greatest)
-        )
-        return -negated, greatest
-
-
-class JointHistogram(State):
-    """The weight of pairs of a prediction and a target, by the bins of both.
-
-    The bins of each adapt to its range, as those of `ValueHistogram`, so memory is constant:
-    `4**bits` cells of 12 bytes. Integers of 32 bits are not rounded. Pairs with NaN or infinite
-    values are excluded, and counted in `invalid`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.metrics.regression.rank_correlation import JointHistogram
-        >>> seen = JointHistogram(bits=8).update(jnp.arange(3.0), jnp.array([5.0, 4.0, 4.0]))
-        >>> print(seen.table().weights.to_float().sum())
-        3.0
-    """
-
-    bits: int = 10
-    """Each value has `2**bits` bins, from 6 to 13. One more bit takes four times the memory."""
-
-    bins: JointBins = state()
-    invalid = InvalidCounts()
-
-    def __post_init__(self) -> None:
-        self.bins = JointBins(size=2, bits=self.bits, octaves=15)
-
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        """Folds in `preds` and `target`, both of any one shape."""
-        # Of numbers that a float32 does not hold, bins have bounds if they are small.
-        p, t = (
-            large_as_infinite(numeric(x, name, any_range=True))
-            for x, name in ((preds, "preds"), (target, "target"))
-        )
-        p, t, w, invalid = pairs(p, t, weights, (), any_range=True)
-        warn_of_rounded(preds=p, target=t)
-        x, y, w = replicated((as_double(p), as_double(t), xp.broadcast_to(w, p.shape)))
-        both = stack([x.reshape(-1), y.reshape(-1)], -1)
-        return self.replace(
-            bins=self.bins.add(both, w.reshape(-1)), invalid=self.invalid.update(invalid)
-        )
-
-    @computed_once
-    def table(self) -> JointTable:
-        """The weights by the bins of both, in ascending order."""
-        return self.bins.table()
-
 
 # How many values are compared with all others at a time.
 _BLOCK = 128
@@ -287,99 +157,129 @@ def _difference_signs(rows: jax.Array, columns: jax.Array) -> jax.Array:
     return (rows > columns).astype(rows.dtype) - (rows < columns).astype(rows.dtype)
 
 
-def rank_correlation_of_bins(
-    weights: DoubleFloat, is_tie: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Bounds and an estimate of Spearman's correlation of values that are known by their bins.
-
-    In a bin of weight n, below which there is the weight b, the mean rank is `b + n / 2`, whatever
-    the values. The distances d of the ranks from it sum up to zero, and their squares to at most
-    `n**3 / 12`, in which all values differ. So the sum of products of both ranks, around their
-    mean, is that of the mean ranks of the bins, and three more sums. Two have a distance times a
-    mean rank: within a bin such a sum is greatest if the distances are in the order of the mean
-    ranks, which is known by the table. The third, of the products of two distances, is bounded by
-    their squares (Cauchy and Schwarz).
-
-    Args:
-        weights: of pairs, by the bins of both values in ascending order, (A, B).
-        is_tie: the masks (A,) and (B,), padded to one array, of the bins that hold one value.
-
-    Returns:
-        The lower bound, the estimate and the upper bound, of shape (). The estimate is for values
-        that differ, in no order within a bin. NaN if either value is constant.
-    """
-    total = weights.sum((0, 1))
-    shares = weights / total[None, None]
-    center, square, spare, slack = [], [], [], []
-    for table, tie in ((shares, is_tie[0]), (shares.map(xp.transpose), is_tie[1])):
-        own = table.sum(1)
-        # The mean rank of each bin, over the total weight, from -1/2 to 1/2. Of one bin it is 0,
-        # although the shares of float weights may not add up to 1.
-        several = xp.sum(own.high > 0) > 1
-        rank = own * 0.5 + 0.5 - suffix_sums(own)
-        rank = rank.map(lambda x, several=several: xp.where(several, x, 0))
-        center.append(rank)
-        square.append((own * rank * rank).sum())
-        spare.append((own * own * own).map(lambda x, tie=tie: xp.where(tie, 0, x)).sum() / 12)
-    for table, tie, rank in (
-        (shares, is_tie[0], center[1]),
-        (shares.map(xp.transpose), is_tie[1], center[0]),
-    ):
-        distance = (table.sum(1)[:, None] + table) * 0.5 - suffix_sums(table)
-        free = table.map(lambda x, tie=tie: xp.where(tie[:, None], 0, x))
-        slack.append((free * distance * rank[None, :]).sum((0, 1)))
-    products = (shares * center[0][:, None] * center[1][None, :]).sum((0, 1)).to_float()
-    gained = (slack[0] + slack[1]).to_float() + xp.sqrt((spare[0] * spare[1]).to_float())
-    least = xp.sqrt((square[0] * square[1]).to_float())
-    most = xp.sqrt(((square[0] + spare[0]) * (square[1] + spare[1])).to_float())
-
-    def ratio(x: jax.Array, divisor: jax.Array) -> jax.Array:
-        quotient = x / xp.where(divisor > 0, divisor, 1)
-        return xp.clip(xp.where(divisor > 0, quotient, xp.sign(x)), -1, 1)
-
-    # A bound is farthest from zero by the least divisor.
-    low, high = products - gained, products + gained
-    lower = ratio(low, xp.where(low < 0, least, most))
-    upper = ratio(high, xp.where(high > 0, least, most))
-    is_constant = ~(most > 0)
-    return (
-        nan_where(is_constant, lower),
-        nan_where(is_constant, ratio(products, most)),
-        nan_where(is_constant, upper),
-    )
-
-
 _LOST_ORDER = (
     "several numbers are beyond the range of float32, 1.2e-38 to 3.4e38, and count as equal. Scale "
     "them into it before the update, or give their logarithms"
 )
 
 
-class RankCorrelation(RegressionMetric):
-    """A metric that is computed from a `PairBuffer`; in a `Collection`, such metrics share one.
+BITS = 8
+"""The bits of the table by default."""
+_WIDEST = 0.01
+"""`results` warns if bounds are farther apart."""
 
-    It is exact for the first `capacity` examples, which are kept. `invalid_count()` counts the
-    other examples as invalid, and `on_invalid` applies to them.
+
+# Of both, a program computes both.
+@faster_in_numpy(lambda is_full, of_bins, of_pairs: (of_bins if is_full else of_pairs)())
+def _chosen(
+    is_full: jax.Array, of_bins: Callable[[], PyTree], of_pairs: Callable[[], PyTree]
+) -> PyTree:
+    return jax.tree.map(lambda x, y: xp.where(is_full, x, y), of_bins(), of_pairs())
+
+
+class RankCorrelation(RegressionMetric):
+    """A metric of the order of pairs; in a `Collection`, such metrics share what they keep.
+
+    The first `capacity` examples are kept, and while there are no others, the value is exact. Of
+    more examples, all count in a table of bins of both values, in constant memory. Then `compute`
+    is an estimate, and `bounds()` are certain to hold the exact value, up to the rounding of a
+    float. Reading the result warns (`PrecisionWarning`) if they are more than 0.01 apart.
     """
 
     higher_is_better = True
+    coarse_bits = (6,)
+    exact: bool = False
+    """True to keep the first `capacity` examples alone. `invalid_count()` counts the others as
+    invalid, and `on_invalid` applies to them: by default the value is then NaN."""
+    bits: int | None = None
+    """The table has `2**bits` bins of either value, from 6 to 13; `None` gives 8. One more bit
+    halves the distance of the bounds, and takes four times the memory: 0.8 MB for 8 bits, 13 MB for
+    10. The value is exact if there are few distinct values. Values of very different sizes share
+    bins."""
     capacity: int = 8192
-    """The number of examples that are kept in all."""
+    """The number of examples that are kept in all, of 20 bytes each."""
 
     def __post_init__(self) -> None:
-        self.statistic = PairBuffer.from_fields(self)
+        if self.exact:
+            refuse_ignored(self, "bits", "with exact=True, which keeps examples and no table")
+            self.statistic = PairBuffer.from_fields(self)
+            return
+        bits = BITS if self.bits is None else self.bits
+        self.statistic = RankedPairs(bits=bits, capacity=self.capacity)
+
+    def of_earlier(self, saved: SavedState) -> SavedState:
+        if "exact" in saved["config"]:
+            return saved
+        return saved | {"config": {"bits": None} | saved["config"] | {"exact": self.exact}}
+
+    @outside_mesh
+    def bounds(self) -> tuple[jax.Array, jax.Array]:
+        """Bounds `(lower, upper)` on the exact value; both are the value while all rows are kept.
+
+        They are -1 and 1 where rows were lost, with `exact=True`; and if several numbers are beyond
+        the range of float32, whose order is not kept.
+        """
+        return bounds_of(self)
+
+    def value_and_bounds(self) -> tuple[PyTree, Bounds]:
+        value = super().value_and_bounds()[0]
+        lower, _, upper = self._ends()
+        is_open = self._loses_order()
+        if self.exact:
+            is_open |= self.statistic.overflow > 0
+        ends = xp.where(is_open, -1, lower), xp.where(is_open, 1, upper)
+        if self.exact:
+            return value, Bounds(*ends)
+        remedy = (
+            "exact=True with a capacity= for all examples gives the value, and more bits= narrows "
+            "this"
+        )
+        bounds = Bounds(*ends, _WIDEST, remedy)
+        return value, bounds.rounded_where(self._are_apart_by_rounding)
+
+    def _are_apart_by_rounding(self, lower: jax.Array, upper: jax.Array) -> jax.Array:
+        return (upper - lower > _WIDEST) & self.statistic.bins.is_within_floats()
+
+    def compute(self) -> PyTree:
+        return self._ends().value
+
+    @computed_once
+    def _ends(self) -> Ends:
+        return self.chosen(
+            lambda: Ends(*[self.of_pairs()] * 3), lambda: self.of_bins(*self.statistic.table())
+        )
+
+    def of_pairs(self) -> jax.Array:
+        """The value of the pairs that are kept."""
+        raise TypeError(f"{type(self).__name__} does not define of_pairs()")
+
+    def of_bins(self, weights: DoubleFloat, is_tie: jax.Array) -> Ends:
+        """The value of all pairs, from their bins: see `JointTable`."""
+        raise TypeError(f"{type(self).__name__} does not define of_bins()")
+
+    def chosen(self, of_pairs: Callable[[], PyTree], of_bins: Callable[[], PyTree]) -> PyTree:
+        """What follows from the pairs if all of them are kept, else what follows from the bins.
+
+        On the host, only one of both is computed.
+        """
+        if self.exact:
+            return of_pairs()
+        return _chosen(self.statistic.overflow > 0, of_bins, of_pairs)
 
     def _loses_order(self) -> jax.Array:
         """True if several numbers are kept as one, as they are beyond the range of float32."""
-        *both, _ = self.statistic.columns
-        return xp.any(xp.stack([xp.sum(~is_single(*keys), dtype=xp.int32) > 1 for keys in both]))
+
+        def of_pairs() -> jax.Array:
+            *both, _ = self.statistic.columns
+            lost = [xp.sum(~is_single(*keys), dtype=xp.int32) > 1 for keys in both]
+            return xp.any(xp.stack(lost))
+
+        return self.chosen(of_pairs, lambda: self.statistic.loses_order())
 
     def undefined_parts(self) -> Undefined | None:
-        if isinstance(self.statistic, PairBuffer):
-            return Undefined(self._loses_order(), _LOST_ORDER)
-        return None
+        return Undefined(self._loses_order(), _LOST_ORDER)
 
-    def _columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def kept(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Dense ranks of predictions and targets, and weights scaled by a power of two.
 
         The result does not depend on the scale, and no product of weights overflows or underflows.
@@ -391,12 +291,10 @@ class RankCorrelation(RegressionMetric):
 class SpearmanCorrCoef(RankCorrelation):
     """Spearman's correlation: Pearson's correlation of ranks; equal values share their mean rank.
 
-    All values are one population. Exact for the first `capacity` examples; the others are counted
-    in `invalid_count()`. NaN where either is constant, and so for fewer than two examples. As
+    All values are one population. It is exact for up to `capacity` examples. Of more examples, it
+    is an estimate from a table, and `bounds()` are certain to hold the exact value; with `exact`,
+    it is NaN. NaN where either is constant, and so for fewer than two examples. As
     `scipy.stats.spearmanr`. C. Spearman (1904), https://doi.org/10.2307/1412159.
-
-    With `bits`, all examples count, in constant memory: `compute` is an estimate, and `bounds()`
-    are certain to contain the exact value, up to the rounding of a float.
 
     Raises:
         MetricInputError: `capacity` is not a positive integer, or `bits` is not from 6 to 13.
@@ -409,51 +307,15 @@ class SpearmanCorrCoef(RankCorrelation):
         0.8
     """
 
-    bits: int | None = None
-    """If given, pairs are counted in a table of `2**bits` bins of both values, of 13 MB for 10
-    bits, and no examples are kept. Of a million pairs of normal numbers the bounds are 0.014 apart
-    if the numbers are unrelated, and 0.002 at a correlation of 0.99; one more bit halves that. The
-    value is exact if there are few distinct values. Values of very different sizes share bins."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.bits is not None:
-            refuse_ignored(self, "capacity", "with bits=, which keep no examples")
-            self.statistic = JointHistogram(bits=self.bits)
-
-    @outside_mesh
-    def bounds(self) -> tuple[jax.Array, jax.Array]:
-        """Bounds `(lower, upper)` on the exact value: of a buffer that is not full, the value.
-
-        Of a buffer that is full, they are -1 and 1; and if several numbers are beyond the range of
-        float32, whose order it does not keep.
-        """
-        return bounds_of(self)
-
-    def value_and_bounds(self) -> tuple[PyTree, Bounds]:
-        value = super().value_and_bounds()[0]
-        if self.bits is not None:
-            lower, _, upper = self._of_bins()
-            return value, Bounds(lower, upper).rounded_where(self._are_apart_by_rounding)
-        is_open = (self.statistic.overflow > 0) | self._loses_order()
-        return value, Bounds(xp.where(is_open, -1, value), xp.where(is_open, 1, value))
-
-    def _are_apart_by_rounding(self, lower: jax.Array, upper: jax.Array) -> jax.Array:
-        return self.statistic.bins.is_within_floats() & (upper - lower > 0.01)
-
-    def compute(self) -> PyTree:
-        return self._of_pairs() if self.bits is None else self._of_bins()[1]
-
     def sampling(self) -> Sampling:
-        return SpearmanSampling(self) if self.bits is None else super().sampling()
+        return SpearmanSampling(self)
+
+    def of_bins(self, weights: DoubleFloat, is_tie: jax.Array) -> Ends:
+        return rank_correlation_of_bins(weights, is_tie)
 
     @computed_once
-    def _of_bins(self) -> tuple[jax.Array, jax.Array, jax.Array]:
-        return rank_correlation_of_bins(*self.statistic.table())
-
-    @computed_once
-    def _of_pairs(self) -> jax.Array:
-        preds, target, w = self._columns()
+    def of_pairs(self) -> jax.Array:
+        preds, target, w = self.kept()
         # Spearman's rho is Pearson's correlation of the mean ranks.
         ranks = vmap(mean_ranks, (0, None))(xp.stack((preds, target)), w)
         moments = TwoMoments(crossed=True).of_two(ranks[0], ranks[1], w)
@@ -468,17 +330,17 @@ class KendallTau(RankCorrelation):
 
     (P - Q) / sqrt((pairs with different preds) * (pairs with different targets)), where P pairs
     have the same order in both and Q pairs the opposite order; a tie in only one of them lowers the
-    agreement. All values are one population. Exact for the first `capacity` examples; the others
-    are counted in `invalid_count()`. NaN where either is constant, and so for fewer than two
-    examples. As `scipy.stats.kendalltau`. M. G. Kendall (1945),
-    https://doi.org/10.1093/biomet/33.3.239.
+    agreement. All values are one population. It is exact for up to `capacity` examples. Of more
+    examples, it is an estimate from a table, and `bounds()` are certain to hold the exact value;
+    with `exact`, it is NaN. NaN where either is constant, and so for fewer than two examples. As
+    `scipy.stats.kendalltau`. M. G. Kendall (1945), https://doi.org/10.1093/biomet/33.3.239.
 
     Outside `jit`, `compute` sorts the examples that are kept: W. R. Knight (1966),
     https://doi.org/10.1080/01621459.1966.10480879. Inside, it compares all pairs of them, in
     blocks: its time grows with the square of their number.
 
     Raises:
-        MetricInputError: `capacity` is not a positive integer.
+        MetricInputError: `capacity` is not a positive integer, or `bits` is not from 6 to 13.
 
     Example:
         >>> import jax.numpy as jnp
@@ -489,76 +351,147 @@ class KendallTau(RankCorrelation):
     """
 
     @computed_once
-    def _sums(self) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[DoubleFloat, ...]]:
+    def sums(self) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[DoubleFloat, ...]]:
         """The weights, the sums of `order_agreement`, and their weighted sums."""
-        preds, target, w = self._columns()
+        preds, target, w = self.kept()
         by_row = order_agreement(preds, target, w, self.statistic.filled)
         return w, by_row, tuple(sum_floats(w * x, (0,)) for x in by_row)
 
-    def compute(self) -> PyTree:
+    def of_pairs(self) -> jax.Array:
         # tau-b. All three sums count each pair twice, which cancels.
-        return correlation_coefficient(*(each.to_float() for each in self._sums()[2]))
+        return correlation_coefficient(*(each.to_float() for each in self.sums()[2]))
+
+    def of_bins(self, weights: DoubleFloat, is_tie: jax.Array) -> Ends:
+        return kendall_of_bins(weights, is_tie)
 
     def sampling(self) -> Sampling:
         return KendallSampling(self)
 
 
 class RankSampling(Sampling):
-    """The standard error of a rank correlation. Its interval is that of Fisher."""
+    """The standard error of a rank correlation. Its interval is that of Fisher.
+
+    It follows from the influence of each row, or of each cell of the table whose values count as
+    equal.
+    """
 
     def squares(self) -> SquaredTotal:
-        # The variance follows from the rows that are kept; this checks that they are observations.
+        # Of rows that are kept, this checks that they are observations.
         return SquaredTotal()
 
     def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
         return fisher_ends(value, margin)
 
+    def variance(self, squares: SquaredTotal) -> jax.Array:
+        def of_pairs() -> jax.Array:
+            share, influence = self.of_rows()
+            n = xp.sum(share > 0).astype(share.dtype)
+            summed = xp.sum(xp.where(share > 0, share * influence, 0) ** 2)
+            return nan_where(n < 2, summed * n / xp.maximum(n - 1, 1))
+
+        def of_bins() -> jax.Array:
+            table = self.metric.statistic.table()
+            share, influence = self.of_cells(table.weights)
+            n = squares.observations(table.weights.sum((0, 1)))
+            return xp.sum(xp.where(share > 0, share * influence**2, 0)) / n
+
+        return self.metric.chosen(of_pairs, of_bins)
+
+    def of_rows(self) -> tuple[jax.Array, jax.Array]:
+        """The share and the influence of each row that is kept."""
+        raise TypeError(f"{type(self).__name__} does not define of_rows()")
+
+    def of_cells(self, weights: DoubleFloat) -> tuple[jax.Array, jax.Array]:
+        """The share and the influence of the rows of each cell of a table (A, B)."""
+        raise TypeError(f"{type(self).__name__} does not define of_cells()")
+
 
 class SpearmanSampling(RankSampling):
     """The standard error of `SpearmanCorrCoef`."""
 
-    def variance(self, squares: SquaredTotal) -> jax.Array:
-        preds, target, w = self.metric._columns()
+    def of_rows(self) -> tuple[jax.Array, jax.Array]:
+        preds, target, w = self.metric.kept()
         total = xp.sum(w)
         u, v = (mean_ranks(x, w) / total for x in (preds, target))
         share = w / total
 
         def above(x: jax.Array, values: jax.Array) -> jax.Array:
-            """The sum of values over the rows above each, where ties count half."""
             below = mean_ranks(x, share * values)
             return xp.sum(share * values) - below
 
+        influence = self._influence(
+            share, u, v, above(preds, v), above(target, u), above(preds, u), above(target, v)
+        )
+        return share, influence
+
+    def of_cells(self, weights: DoubleFloat) -> tuple[jax.Array, jax.Array]:
+        shares = (weights / weights.sum((0, 1))[None, None]).to_float()
+
+        def above(own: jax.Array) -> jax.Array:
+            return suffix_sums(DoubleFloat.of(own)).to_float() - own / 2
+
+        a, b = xp.sum(shares, 1), xp.sum(shares, 0)
+        u, v = 1 - above(a), 1 - above(b)
+        of_u, of_v = above(xp.sum(shares * v[None, :], 1)), above(xp.sum(shares * u[:, None], 0))
+        by_x = (u, of_u, above(a * u))
+        by_y = (v, of_v, above(b * v))
+        (u, of_u, square_u), (v, of_v, square_v) = (
+            [xp.broadcast_to(x[:, None], shares.shape) for x in by_x],
+            [xp.broadcast_to(x[None, :], shares.shape) for x in by_y],
+        )
+        return shares, self._influence(shares, u, v, of_u, of_v, square_u, square_v)
+
+    def _influence(
+        self,
+        share: jax.Array,
+        u: jax.Array,
+        v: jax.Array,
+        v_above: jax.Array,
+        u_above: jax.Array,
+        own_u_above: jax.Array,
+        own_v_above: jax.Array,
+    ) -> jax.Array:
+        """The influence of rows with the ranks `u` and `v`, as shares.
+
+        The other arguments are sums over the rows above each, where ties count half: of `v` and `u`
+        over those above in the other value, and of each over those above in itself.
+        """
         # The value is a / sqrt(b c), of the central moments of both ranks. A row adds to each its
         # own term, and raises the ranks of all rows above it.
         moments = [xp.sum(share * product) for product in (u * v, u * u, v * v)]
         b, c = moments[1] - 0.25, moments[2] - 0.25
-        of_a = u * v + above(preds, v) + above(target, u) - 3 * moments[0]
-        of_b = u * u + 2 * above(preds, u) - 3 * moments[1]
-        of_c = v * v + 2 * above(target, v) - 3 * moments[2]
+        of_a = u * v + v_above + u_above - 3 * moments[0]
+        of_b = u * u + 2 * own_u_above - 3 * moments[1]
+        of_c = v * v + 2 * own_v_above - 3 * moments[2]
         value = self.metric.value_and_bounds()[0]
         influence = of_a / xp.sqrt(b * c) - value / 2 * (of_b / b + of_c / c)
         # Where all rows have one order, only rounding is left.
         rounding = 64 * float(xp.finfo(influence.dtype).eps)
         none = xp.max(xp.where(share > 0, xp.abs(influence), 0)) < rounding
-        return _variance(share, xp.where(none, 0, influence))
+        return xp.where(none, 0, influence)
 
 
 class KendallSampling(RankSampling):
     """The standard error of `KendallTau`."""
 
-    def variance(self, squares: SquaredTotal) -> jax.Array:
-        w, by_row, sums = self.metric._sums()
+    def of_rows(self) -> tuple[jax.Array, jax.Array]:
+        w, by_row, _ = self.metric.sums()
         total = xp.sum(w)
         agreeing, *different = (x / total for x in by_row)
-        s, x, y = (each.to_float() / total / total for each in sums)
-        value = s / xp.sqrt(x * y)
-        of_pairs = (different[0] - x) / x + (different[1] - y) / y
-        influence = 2 * ((agreeing - s) / xp.sqrt(x * y) - value / 2 * of_pairs)
-        return _variance(w / total, influence)
+        share = w / total
+        return share, self._influence(share, agreeing, *different)
 
+    def of_cells(self, weights: DoubleFloat) -> tuple[jax.Array, jax.Array]:
+        found = agreement_of_bins(weights)
+        shares, agreeing = found.shares.to_float(), found.agreeing.to_float()
+        x, y = found.different
+        different = (xp.broadcast_to(each, shares.shape) for each in (x[:, None], y[None, :]))
+        return shares, self._influence(shares, agreeing, *different)
 
-def _variance(share: jax.Array, influence: jax.Array) -> jax.Array:
-    """The variance of a value from the influence of each row, of which some have no weight."""
-    n = xp.sum(share > 0).astype(share.dtype)
-    squares = xp.sum(xp.where(share > 0, share * influence, 0) ** 2)
-    return nan_where(n < 2, squares * n / xp.maximum(n - 1, 1))
+    def _influence(
+        self, share: jax.Array, agreeing: jax.Array, x: jax.Array, y: jax.Array
+    ) -> jax.Array:
+        s, of_x, of_y = (xp.sum(share * each) for each in (agreeing, x, y))
+        value = s / xp.sqrt(of_x * of_y)
+        of_pairs = (x - of_x) / of_x + (y - of_y) / of_y
+        return 2 * ((agreeing - s) / xp.sqrt(of_x * of_y) - value / 2 * of_pairs)

@@ -98,16 +98,18 @@ def test_ranks_of_thousands(rng, kind):
 def test_what_does_not_fit_is_reported(rng):
     preds, target = (rng.normal(size=10).astype(np.float32) for _ in range(2))
     target[3] = np.nan
-    metric = update(metrics.KendallTau(capacity=6, on_invalid="exclude"), preds, target)
+    metric = update(metrics.KendallTau(exact=True, capacity=6, on_invalid="exclude"), preds, target)
     assert int(metric.invalid_count()) == 4  # the NaN, and 3 of the 9 others
     kept = [0, 1, 2, 4, 5, 6]
     want = scipy.stats.kendalltau(preds[kept], target[kept])[0]
     np.testing.assert_allclose(metric.compute(), want, 1e-6)
     with pytest.warns(InvalidValuesWarning, match="4 values or examples"):
         metric.results()
-    lost = update(metrics.KendallTau(capacity=6, on_invalid="propagate"), preds, target)
+    lost = update(metrics.KendallTau(exact=True, capacity=6), preds, target)
     assert np.isnan(lost.compute())
-    strict = update(metrics.SpearmanCorrCoef(capacity=6, on_invalid="raise"), preds, target)
+    strict = update(
+        metrics.SpearmanCorrCoef(exact=True, capacity=6, on_invalid="raise"), preds, target
+    )
     with pytest.raises(datarax.InvalidValuesError, match=": 4 "):
         strict.compute()
     # A merge keeps what fits of both, and counts the rest.
