@@ -105,6 +105,7 @@ def _kept_on_first(leaf: Leaf, missing: tuple[str, ...]) -> Leaf:
     first = lax.axis_index(missing) == 0
 
     def kept(x: jax.Array, other: jax.Array) -> jax.Array:
+        # By identity: a part that the other devices keep too costs no operation.
         here = x if x is other else xp.where(first, x, other)
         return mark_varying(here, missing)
 
@@ -350,6 +351,7 @@ def _merge_on_host(copies: Leaf, size: int, axes: int) -> Leaf:
     def taken(index: int | slice) -> Leaf:
         return structure.unflatten([x[index, ...] for x in arrays])
 
+    # A state whose terms are of single rows can merge stacked states at once: see `by_row`.
     if axes > 1 or copies.by_row(1) is None:
         each = [taken(i) for i in range(size)]
         while len(each) > 1:
@@ -390,6 +392,8 @@ def _merge_in_loop(copies: list[Leaf], size: int, axes: int) -> list[Leaf]:
         even, odd = (_taken(states, np.s_[i::2]) for i in (0, 1))
         return pad(merge_each(even, odd, axes), half)
 
+    # Each round halves the number of states. Empty ones fill the arrays up, because what a loop
+    # carries has one size.
     states = pad(copies, 2 * half - size)
     return _taken(lax.fori_loop(0, half.bit_length(), merge_neighbours, states), 0)
 
@@ -431,6 +435,7 @@ def _sync_in_parts(states: list[Leaf], axis_name: AxisName, size: int, at_once: 
     by_state = [state.to_mesh() for state in states]
     travels = _in_a_row(by_state)
     groups: dict[Hashable, list[int]] = {}  # the indices of travels that are merged in the same way
+    # Elements that merge alike are merged at once, whichever states they are of.
     for i, travel in enumerate(travels):
         how = travel.how if isinstance(travel.how, str) else jax.tree.structure(travel.how)
         groups.setdefault(how, []).append(i)
@@ -441,6 +446,8 @@ def _sync_in_parts(states: list[Leaf], axis_name: AxisName, size: int, at_once: 
     # Elements that merge alike, end to end.
     joined = [[xp.concatenate(x) for x in zip(*each, strict=True)] for each in arrays[2:]]
     mine = _sync_elements(joined, empty, _stages(axis_name, at_once))
+    # The merged elements stand among zeros, as words of 32 bits. So the all-reduce of sums brings
+    # them to all devices, and changes no bit.
     words = collectives.pack_words(_in_a_row(mine))
     *added, words = collectives.psum([*_in_a_row(arrays[1]), words], axis_name)
     received = [x[0] for x in collectives.unpack_words(words[None], _in_a_row(mine))]
@@ -486,6 +493,8 @@ def _stages(axis_name: AxisName, at_once: int) -> list[_Stage]:
     for name in reversed(collectives.axis_names(axis_name)):
         stage = one(name)
         size, place = stage.size, stage.place
+        # The greatest divisor up to the root: about as many devices in a section as there are
+        # sections.
         section = max(n for n in range(1, math.isqrt(size) + 1) if size % n == 0)
         if size <= at_once or section == 1:  # few devices, or a prime number of them
             found.append(stage)
@@ -515,6 +524,7 @@ def _sync_elements(
 
     def blocks(x: jax.Array, e: jax.Array) -> jax.Array:
         """The elements as a row for each device, filled up with empty ones."""
+        # All devices exchange blocks of one size.
         share = -(-len(x) // stage.size)
         missing = (share * stage.size - len(x), *x.shape[1:])
         filled = xp.concatenate([x, xp.broadcast_to(xp.asarray(e, x.dtype), missing)])

@@ -137,6 +137,7 @@ def collect_fields(
 def _annotations(cls: type) -> dict[str, object]:
     """The annotations of a class body; text where they cannot be evaluated, as a name is local."""
     try:
+        # Evaluated, because a module may have postponed annotations, which are text.
         return inspect.get_annotations(cls, eval_str=True)
     except Exception:  # whatever evaluating them raises
         return inspect.get_annotations(cls)
@@ -159,6 +160,7 @@ def constructor_signature(fields: Mapping[str, Field]) -> inspect.Signature:
         for name, given in fields.items()
         if given.init
     ]
+    # A signature has positional parameters first. The sort is stable, so each kind keeps its order.
     return inspect.Signature(sorted(parameters, key=lambda p: p.kind))
 
 
@@ -197,6 +199,7 @@ def bound_fields(cls: type[Declared], args: tuple[Hashable, ...], kwargs: Config
         MetricInputError: the annotation does not allow a value.
     """
     given = bound_arguments(cls, args, kwargs)
+    # Defaults are checked too, because a subclass may set one that the annotation does not allow.
     values = {name: given.get(name, field.default) for name, field in cls.fields.items()}
     for name, value in values.items():
         if cls.fields[name].annotation is not Any:  # else the dtype may matter
@@ -215,6 +218,8 @@ def _python_numbers(value: PyTree) -> PyTree:
     if type(value) in (tuple, list):
         return type(value)(map(_python_numbers, value))
     is_array = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
+    # So a configuration is hashable, and compares and is saved as the same number, whichever
+    # library it came from.
     if isinstance(value, np.generic) or (is_array and value.ndim == 0):
         return value.item()
     return value

@@ -86,6 +86,7 @@ def fold_of_products(
         for x, w in terms:
             if isinstance(x, ScaledDouble):
                 break
+            # In NumPy there is no pass to share with other states, so the sum is computed at once.
             found.append(sum_on_host(x, w, axes))
         else:
             return finish(*found)
@@ -134,6 +135,8 @@ def reduced(terms: Sequence[Term]) -> list[PyTree]:
     alike: dict[object, list[int]] = {}
     first: dict[object, int] = {}
     for i, (rows, axes, how) in enumerate(terms):
+        # By identity, which is safe because `terms` holds the arrays. Values could not be compared
+        # in a program.
         if first.setdefault((id(rows), axes, how), i) != i:
             continue  # several states often add up the same weights
         arrays = _arrays(rows, how)
@@ -141,6 +144,7 @@ def reduced(terms: Sequence[Term]) -> list[PyTree]:
             found[i] = _alone(rows, axes, how)
         else:
             given[i] = arrays
+            # One reduction takes operands of one shape, which are sharded alike.
             alike.setdefault((axes, arrays[0].shape, *_layout(arrays[0])), []).append(i)
     for (axes, *_), together in alike.items():  # type: ignore[misc]
         # XLA for CPUs vectorises a reduction of a whole batch, if it has one sum of floats at most.
@@ -230,6 +234,7 @@ def _alone(rows: Rows, axes: tuple[int, ...], how: How) -> PyTree:
     if not xp.issubdtype(rows.dtype, xp.floating):
         return xp.sum(rows, axes, dtype=xp.int32)
     if rows.dtype == np.float64 and not x64_enabled():
+        # Float64 of the host: its sum is kept in both parts of a double-float.
         return DoubleFloat.of_float64(rows).sum(axes)
     return sum_floats(rows, axes)
 
@@ -269,6 +274,7 @@ def _each(hows: Hows, *arrays: Sequence[PyTree]) -> Iterator[tuple[str, list[PyT
 def _reduction(hows: Hows, axes: tuple[int, ...], *rows: jax.Array) -> Numbers:
     is_fused = not has_float64()
     if not is_fused:
+        # Else XLA fuses what makes the operands into the reduction, which then is not vectorised.
         rows = lax.optimization_barrier(rows)
     with elementary_in_x64():
         operands, starts = [], []
@@ -353,6 +359,7 @@ def _changes(
             if not xp.issubdtype(y.dtype, xp.floating):
                 continue
             if dx is not None and how == "max":
+                # As in JAX, several greatest elements share the derivative of a maximum.
                 dx = dx * in_x64(partial(_shares, axes), x, y)
             if dx is not None and unit is not None:
                 dx = dx * unit

@@ -22,6 +22,7 @@ _CALLS = {
 }
 _MARKS = {"pvary", "pcast"}
 """The primitives that only change the type of an array."""
+# By the names of their classes, because JAX does not export these.
 _INNER = {"BatchTracer": "val", "JVPTracer": "primal", "LinearizeTracer": "primal"}
 """The tracers of `vmap` and of derivatives, with the attribute that holds the array within."""
 
@@ -49,6 +50,7 @@ def _held(tree: PyTree, axis: str, known: dict[int, int] | None = None) -> int:
     """
     coming, seen, found = list(jax.tree.leaves(tree)), set[int](), _SAME
     known = {} if known is None else known
+    # Nothing is above it, so the rest need not be looked at.
     while coming and found != _DIFFERS:
         x = coming.pop()
         if not isinstance(x, Tracer) or axis not in varying_axes(x) or id(x) in seen:
@@ -123,6 +125,7 @@ def _scan(
     carries = [x.aval.shape == inside.aval.shape for x, inside in outputs].count(True)
     first = stacked.count(False) - carries
     held = list(held)
+    # Until no carry changes: what one carry holds may reach another one only in a later step.
     while True:
         found = _run(body, held, axis)
         carried = [max(pair) for pair in zip(held[first : first + carries], found, strict=False)]

@@ -43,6 +43,8 @@ class LeafState(ArrayNode, State):
         super().__init_subclass__(**kwargs)
         if abstract:
             return
+        # Here, when the class is defined. `ABCMeta` would tell it when an instance is made, and is
+        # another metaclass than that of states.
         names = dict.fromkeys(name for base in cls.__mro__ for name in vars(base))
         missing = [n for n in names if getattr(getattr(cls, n), "__isabstractmethod__", False)]
         if missing:
@@ -176,6 +178,7 @@ class ElementwiseState(LeafState, abstract=True):
         one = self.empty_element()
 
         arrays = [
+            # Elements are the first axis, of which each device takes a section.
             xp.moveaxis(xp.reshape(x, (*xp.shape(e), -1)), -1, 0)
             for x, e in zip(jax.tree.leaves(self), jax.tree.leaves(one), strict=True)
         ]

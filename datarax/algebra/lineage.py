@@ -38,6 +38,7 @@ class Marked:
     _mark: Mark | None = None
 
 
+# By thread, because another thread may flatten a state while a step of this one runs.
 class _Flattened(threading.local):
     """The marks of the states that this thread has flattened last, by their static parts."""
 

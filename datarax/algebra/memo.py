@@ -36,6 +36,8 @@ def one_reading(numbers: Numbers) -> Iterator[None]:
     `numbers` are those that `given_number` returns in it.
     """
     outer = _reading.get()
+    # A reading within a reading, as of a wrapper, shares what is known, unless other numbers are
+    # given.
     known = outer is not None and outer.numbers == numbers
     token = _reading.set(outer if known else _ReadingContext({}, numbers))
     try:

@@ -74,6 +74,7 @@ class MeshNode(StateNode):
 def register_pytree(cls: type[StateNode]) -> None:
     """Registers a class of states as a pytree, in one of the two ways."""
     flat = issubclass(cls, FlatNode)
+    # With keys, so that errors of JAX, and checkpoints, name an array by its path.
     jax.tree_util.register_pytree_with_keys(
         cls,
         _flatten_flat_with_keys if flat else _flatten_with_keys,
@@ -102,6 +103,7 @@ def _unflatten(cls: type[Tree], aux: _Aux, children: Iterable[PyTree]) -> Tree:
 
 def without_children(cls: type[Tree], aux: _Aux) -> Tree:
     """An instance that has its static part, and no children yet."""
+    # Not by the constructor, which would check its arguments and make an empty state.
     self = object.__new__(cls)
     names, config, nans, _ = aux
     # For a NaN, `config` holds an object that equals itself, so that static parts can be compared.
@@ -161,6 +163,8 @@ def _keys_of_arrays(flat: _Flat) -> tuple[Hashable, ...]:
 
 
 def _unflatten_flat(cls: type[Node], flat: _Flat, arrays: Iterable[jax.Array]) -> Node:
+    # The children are not made here. JAX unflattens at each border of a traced function, and most
+    # of what comes in or out is only flattened again.
     self = without_children(cls, flat.aux)
     vars(self)["_arrays"] = tuple(arrays), flat
     if last_flattened.marks:
@@ -173,6 +177,7 @@ def make_children(self: StateNode) -> bool:
     if self._arrays is None:
         return False
     arrays, flat = self._arrays
+    # The arrays stay too, so that this state is flattened again at once.
     vars(self).update(zip(self._children, flat.children.unflatten(arrays), strict=True))
     return True
 

@@ -35,6 +35,7 @@ class Target(NamedTuple):
     draw of the rows gives a replica for each tag, those of the first draw first.
     """
 
+    # Unsigned, because for a signed index JAX adds operations that look for negative ones.
     place: jax.Array
     """The place of each row, (rows,), unsigned; rows past the last place are left out."""
     places: int
@@ -105,6 +106,7 @@ class Target(NamedTuple):
 
         def taken(x: jax.Array) -> jax.Array:
             if self.tags is None:
+                # `clip`, because a row past the last place is left out later, so any reply will do.
                 at_place = xp.take(x[: self.places], self.place, 0, mode="clip")
                 return xp.moveaxis(at_place, 0, -1)
             tags = self.tags.shape[1]
@@ -251,6 +253,8 @@ def merge_rows(
     merged = list(states)
     running: dict[int, tuple[Merging, Packed]] = {}
 
+    # A state asks by `yield` and gets the reply by `send`, so that its formula reads from top to
+    # bottom although others are asked at the same time.
     def advance(i: int, generator: Merging, reply: list[Any] | None) -> None:
         try:
             running[i] = generator, generator.send(reply)  # type: ignore[arg-type]
@@ -262,6 +266,8 @@ def merge_rows(
         if each is not None:
             advance(i, each.added_to(state, target), None)
     while running:
+        # In a fixed order, so that states which ask for the same kind wait for each other and share
+        # a scatter.
         first = min((asked for _, asked in running.values()), key=lambda asked: asked.order)
         chosen = {i: each for i, each in running.items() if each[1].order == first.order}
         arrays = [x for _, asked in chosen.values() for x in asked.rows]
@@ -289,6 +295,7 @@ def _replies(target: Target, how: str, arrays: list[PyTree]) -> list[Any]:
         if i not in narrow
     }
     if narrow:
+        # All in one array: a scatter takes a time for each row, not for each column.
         columns = [DoubleFloat.of(arrays[i], xp.float32) for i in narrow]
         flat = [_as_matrix(x) for x in columns]
         packed = concatenate(flat) if len(flat) > 1 else flat[0]
@@ -313,11 +320,13 @@ def _scattered(how: str, x: PyTree, place: PyTree, places: int) -> Any:
     if how == "max":
         empty = xp.full((places, len(x)), worst("max", x.dtype))
         if on_host(x, place):
+            # Column by column, because NumPy scatters fast into one flat array by one flat index.
             columns = zip(empty.T, x, strict=True)
             return np.stack([at(column)[place].max(y) for column, y in columns], -1)
         return at(empty)[place].max(x.T, mode="drop")
     if on_host(x, place) and x.dtype == np.float64:
         # Rows that are left out are counted past the end.
+        # Once for all columns: `bincount` would convert another dtype each time.
         end = np.minimum(place, places).astype(np.intp)
         return np.array([np.bincount(end, y, places + 1)[:places] for y in x]).T
     if on_host(x, place):
@@ -337,6 +346,8 @@ def _product(counts: PyTree, rows: PyTree) -> Any:
             # A library for matrices would start threads, which takes longer.
             return np.einsum("kn,nr->kr", rows.astype(dtype), counts.astype(dtype))
         a, b = rows.astype(dtype), counts.astype(dtype)
+        # Accelerators multiply float32 in fewer bits by default (TF32, bfloat16), and sums of
+        # counts would not be exact.
         return xp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
     def of_finite(rows: PyTree) -> Any:

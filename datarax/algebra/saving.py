@@ -30,6 +30,7 @@ def require_arrays(state: PyTree) -> None:
         DonatedStateError: the step that the state was passed to donated it; names its class.
         MetricInputError: it is abstract, as out of `jax.eval_shape`; names its class.
     """
+    # No step donates an array of NumPy.
     for x in () if on_host(state) else jax.tree.leaves(state):
         if isinstance(x, jax.ShapeDtypeStruct):
             raise MetricInputError(
@@ -123,6 +124,7 @@ class Saveable:
         """
         where = type(self).__name__
         _check_is_saved(state_dict, where)
+        # The first format had no number.
         found = state_dict.get("format", 1)
         if found != FORMAT:
             raise ConfigurationMismatchError(

@@ -110,6 +110,8 @@ class Stack(NeedsMaxima, LeafState, kw_only=False):
         empty = jax.tree.leaves(self.empty())
         if not leaves:  # None stands for each array
             known = [[None] * len(empty)] * self.size
+        # Untouched. By identity, because the arrays of an empty stack are made once, and values in
+        # a program are not known.
         elif all(map(is_, leaves, empty)):
             known = [jax.tree.leaves(self.element.empty)] * self.size
         else:
@@ -202,6 +204,8 @@ class Stack(NeedsMaxima, LeafState, kw_only=False):
             travels = iter(arrays)
 
             def each(leaf: Leaf) -> Leaf:
+                # `to_mesh` again, because only it tells how many arrays travel. A compiler drops
+                # what is computed twice.
                 return leaf.from_mesh([x for _ in leaf.to_mesh() for x in next(travels)])
 
             return map_leaf_states(lambda leaves: [each(leaf) for leaf in leaves], one)
@@ -247,6 +251,7 @@ def _taken(leaves: list[jax.Array], axis: int) -> list[list[jax.Array]]:
 
 def _on_devices(function: Callable[..., Value]) -> Callable[..., Value]:
     """One program of a function of arrays and an axis, which runs where the arrays are."""
+    # One program for all arrays: to stack them one by one would be a dispatch for each.
     program = outside_mesh(jax.jit(function, static_argnums=1))
 
     def run(arrays: PyTree, axis: int) -> Value:

@@ -244,6 +244,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
 
     def __getstate__(self) -> Parts:
         self.children()  # of a flat state, they are made
+        # What is derived is made again, and a mark is one of this process.
         return {name: x for name, x in vars(self).items() if name not in _UNSAVED}
 
     def __setstate__(self, attributes: Parts) -> None:
@@ -300,6 +301,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         attributes.update(vars(self))
         for name in _DERIVED:
             attributes.pop(name, None)
+        # The copy drops the arrays of a flat state, so children that stay are made from them first.
         if self._arrays is not None and not parts.keys() >= set(self._children):
             attributes.update(self.children())
         attributes.update(parts)
@@ -394,6 +396,8 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         leaves = jax.tree.leaves((self, other))
         if is_traced(leaves):
             return self.combine(other)
+        # A program takes the arrays of one set of devices. What is on one CPU, or on several sets,
+        # is merged in NumPy.
         groups = set() if is_near(leaves) else device_sets(leaves)
         if len(groups) == 1:
             return _combine_in_program(self, other, 0)
@@ -433,6 +437,8 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         """
         collectives.bound_axis_size(axis_name, f"{type(self).__name__}.varying", _NOT_VARYING)
         names = collectives.axis_names(axis_name)
+        # Without the replication check, JAX does not tell what is replicated, and each device owns
+        # what it holds.
         checked = [name for name in names if collectives.is_checked(name)]
         state = counted_once(self, checked)
         return jax.tree.map(lambda leaf: collectives.mark_varying(leaf, names), state)
@@ -526,6 +532,7 @@ def _seal(self: S) -> S:
                 f"number, a string, a tuple), and arrays belong in a MetricAccumulator"
             ) from None
         config.append((name, value))
+    # Sorted, so that the order of assignments in a constructor makes no other configuration.
     children, config = tuple(sorted(children)), tuple(sorted(config, key=lambda pair: pair[0]))
     vars(self)["_children"] = children
     nans = tuple(name for name, value in config if value is _Nan.NAN)

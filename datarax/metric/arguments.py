@@ -102,6 +102,8 @@ class naming:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         update_context.reset(self.token)
         if isinstance(error, DataraxError):
+            # The error stays the same object, so that its class can be caught, and its traceback is
+            # whole.
             start, text = "metric '", str(error)
             if text.startswith(start):  # from a metric of an inner collection
                 text = f"{start}{joined(self.name, text.removeprefix(start))}"
@@ -111,6 +113,7 @@ class naming:
                 text = f"{start}{self.name}': {text}{hint}"
             error.args = (text,)
         elif isinstance(error, Exception) and self.name:
+            # The text of an error of others is kept: code may compare it.
             error.add_note(f"This was raised in the update of the metric {self.name!r}.")
 
 
@@ -151,6 +154,7 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, PyTree], caller: s
     if any(map(attrgetter("takes_all"), routes)):
         return
     named = {each.output for each in routes}
+    # Mostly all outputs are taken, and no names need be compared.
     if outputs.keys() <= named:
         return
     absent = [each for each in routes if each.output is not None and each.output not in outputs]

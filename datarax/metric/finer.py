@@ -28,6 +28,7 @@ class ReadsFiner(Metric):
         ours, finer = self.children().get("statistic"), self.finer_statistics
         if not isinstance(statistic, finer) or not isinstance(ours, State):
             return self
+        # Fields that the finer statistic lacks could not be compared, so it might hold other data.
         if isinstance(ours, finer) or not ours.fields.keys() <= statistic.fields.keys():
             return self
         if any(getattr(ours, name) != getattr(statistic, name) for name in ours.fields):
@@ -48,6 +49,7 @@ class ReadsFiner(Metric):
         if kind == type_name(statistic_of(self)):
             return self
         given = {name: getattr(self, name) for name, each in self.fields.items() if each.init}
+        # Of a new instance, because this one may be over another statistic already.
         own = statistic_of(type(self)(**given))
         for each in (own, *(cls.from_fields(own) for cls in self.finer_statistics)):
             if type_name(each) == kind:

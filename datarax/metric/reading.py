@@ -114,6 +114,7 @@ class Reading:
 
         The value of a collection stays, because it is not known which members it depends on.
         """
+        # The name is empty if the reading is of one metric.
         if dict(self.policies).get("") != "propagate":
             return value
         return nan_if(self.invalid[""].mask, value)
@@ -128,6 +129,8 @@ class Reading:
         Raises:
             InvalidValuesError: some data could not be used, and a policy is "raise".
         """
+        # All metrics are looked at before an error or a warning, so that neither depends on their
+        # order.
         found = [
             (member or name, policy, self.invalid[member])
             for member, policy in self.policies
@@ -144,6 +147,7 @@ class Reading:
                 f"{member}: {invalid.described()}, {invalid.effect(policy)}{invalid.hint}"
                 for member, policy, invalid in found
             ]
+            # One warning for all metrics of a collection: they often share the cause.
             warn("\n".join(lines), InvalidValuesWarning)
         return self
 
@@ -212,6 +216,7 @@ class Reading:
                         PrecisionWarning,
                     )
                     break  # one number for each metric
+        # Last, because a warning that the value is wrong says more than one of digits.
         return self.warned_of_undefined(name, PrecisionWarning)
 
     def on_host(self, *, bounds: bool = False) -> PyTree:

@@ -79,6 +79,7 @@ def replicate(metric: M, mesh: Mesh) -> M:
     leaves, structure = jax.tree.flatten(metric)
     if is_traced(leaves):
         return structure.unflatten([jax.device_put(x, there(x)) for x in leaves])
+    # So that a second call, as in a loop, copies nothing and waits for no other process.
     if all(isinstance(x, jax.Array) and x.sharding == there(x) for x in leaves):
         return metric
     if not all(is_addressable(x) or x.is_fully_replicated for x in leaves):
@@ -87,6 +88,7 @@ def replicate(metric: M, mesh: Mesh) -> M:
             f"the host, or replicated over its devices"
         )
     arrays = fetched(leaves)
+    # By bytes: NaN equals itself, and -0.0 does not equal 0.0.
     data = (x.tobytes() for x in arrays)
     if not is_same_everywhere(data, mesh.devices.flatten().tolist()):
         raise NotAddressableError(
@@ -94,4 +96,5 @@ def replicate(metric: M, mesh: Mesh) -> M:
             f"metric, and update it with global arrays (datarax.distributed.global_batch)"
         )
     placed = structure.unflatten([sharded(x, there(x)) for x in arrays])
+    # The arrays are copies, by which an empty state is no longer known as one.
     return marked_untouched(placed) if is_untouched(metric) else placed

@@ -229,6 +229,7 @@ def kept_apart(empty: PyTree, call: Call, rows: int) -> PyTree:
         MetricInputError: the update added what is not of single rows.
     """
     call = with_all_rows(call, rows)
+    # The terms vary over devices as the rows do, and the empty ones need the same type.
     before = counted_once(_in_rows(empty, rows), axes_of(call))
     if is_traced(call):  # the update makes these of its constants: then no array is the same
         before = as_in_program(before)
@@ -244,6 +245,7 @@ def kept_apart(empty: PyTree, call: Call, rows: int) -> PyTree:
 
 def _same(before: RowTerms, after: RowTerms) -> bool:
     a, b = jax.tree.leaves(before), jax.tree.leaves(after)
+    # By identity: an update that adds nothing to a state returns its arrays as they are.
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
@@ -282,6 +284,8 @@ def _terms_one_by_one(empty: PyTree, call: Call, target: Target) -> Terms:
 def with_terms(stacked: Tree, terms: Terms, target: Target) -> Tree:
     """The stacked states of a pytree with the terms of rows added, some of the rows at a time."""
     rows = target.place.size
+    # Each row is repeated for each replica, so with many replicas fewer rows fit in memory at a
+    # time.
     step = min(AT_ONCE, max(1, MOST_REPEATED // target.replicas))
 
     def added(stacked: Tree, terms: Terms, target: Target) -> Tree:
@@ -384,6 +388,7 @@ def _weighted(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
 
         return one.apply(jax.tree.map(weighted, calls, is_leaf=is_call))
 
+    # All rows for each state, because the shapes in a program cannot depend on the target.
     return vmap(update)(stacked, xp.arange(target.size, dtype=xp.uint32))
 
 
@@ -398,6 +403,7 @@ def without_rows(call: Call, mask: jax.Array) -> Call:
     Raises:
         MetricInputError: there may be such rows, and the update takes no weights.
     """
+    # Mostly, on the host. In a program it is not known, so the update must take weights.
     if none_true(mask):
         return call
     if "weights" in call.takes:

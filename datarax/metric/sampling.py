@@ -77,6 +77,7 @@ class Sampling:
 
     def ends(self, value: jax.Array, margin: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The ends of an interval about a value, within the `value_range`."""
+        # What an interval covers beyond the values that the metric can have, it covers for nothing.
         least, greatest = self.metric.value_range
         return xp.maximum(value - margin, least), xp.minimum(value + margin, greatest)
 
@@ -84,6 +85,7 @@ class Sampling:
         """The interval of `z` standard errors of a value that is no ratio."""
         variance = self.variance(squares)
         is_constant = variance == 0
+        # A variance of 0 is no certainty: rows that do not vary say nothing of those to come.
         error = nan_where(is_constant, xp.sqrt(variance))
         return Spread(*self.ends(value, z * error), error, (Undefined(is_constant, self.constant),))
 

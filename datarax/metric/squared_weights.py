@@ -132,6 +132,8 @@ class SquaredPairs(SquaredCounts):
         )
         w = as_float(xp.broadcast_to(w, chosen.shape))
         rows = xp.where(kinds, w[:, None], 0).reshape(len(w), 4 * size)
+        # All pairs of labels at once: (4 L, rows) times (rows, 4 L). The precision keeps
+        # accelerators from rounding the weights to bfloat16 or TF32.
         squares = xp.matmul(rows.T, rows, precision=lax.Precision.HIGHEST)
         added = DoubleFloat.of(squares.reshape(4, size, 4, size))
         return {"pairs": self.pairs.plus(added)}
@@ -187,6 +189,8 @@ class QuantileSampling(Sampling):
         statistic, (least, greatest) = self.metric.statistic, self.metric.value_range
         ends = statistic.ends_of_quantile(self.q, z, squares.observations(statistic.total))
         lower, upper = xp.maximum(ends[0], least), xp.minimum(ends[1], greatest)
+        # The method gives the ends, so the standard error is what would give an interval of their
+        # width.
         return Spread(lower, upper, (upper - lower) / (2 * z))
 
 

@@ -100,6 +100,7 @@ class Unusable:
         """True if there is any, on the host."""
         return bool(self._any)
 
+    # Kept, because the mask, the messages and `results` all ask for it.
     @functools.cached_property
     def _any(self) -> jax.Array:
         """True if there is any, as an array of shape ()."""
@@ -211,6 +212,8 @@ def unusable(metric: State, takes_target: Callable[[State], bool]) -> Unusable:
             overflows += [~xp.all(xp.isfinite(x)) for x in each.float_sums()]
         within = each.states_within()
         counts_invalid = counts_invalid or InvalidCounts in map(type, within)
+        # Reversed, as the last one is looked at next: so states are visited in the order of their
+        # names.
         coming += [(x, counts_invalid) for x in reversed(within)]
     totals = {kind: sum_of_counts(several) for kind, several in others.items()}
     # On devices it is not known here, so it is always listed.

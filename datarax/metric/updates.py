@@ -42,6 +42,8 @@ Leaves = list[PyTree]
 Args = tuple[PyTree, ...]
 Kwargs = dict[str, PyTree]
 
+# Types, looked up in each update, which takes less time than `isinstance`. What is not here, an
+# `np.int64` for example, only takes the longer way to the same result.
 _ARRAYS = {np.ndarray, np.float32, np.float64, bool, int, float, type(None)}
 
 
@@ -57,6 +59,8 @@ def updating(method: Update) -> Update:
       runs as it is written.
     """
 
+    # NumPy would warn of NaN, infinities and overflow, of which JAX says nothing. What matters of
+    # them is counted, and told at the reading.
     quiet: Update = np.errstate(all="ignore")(method)
 
     @wraps(method)
@@ -80,6 +84,7 @@ def updating(method: Update) -> Update:
 
 def _updated(update: Update, metric: PyTree, args: Args, kwargs: Kwargs) -> PyTree:
     """The metric after its `update`, which runs where the data is."""
+    # First, because a program of several devices may crash on deleted arrays.
     require_arrays(metric)
     if isinstance(metric, MeshNode):
         _refuse_unreduced(metric, args, kwargs)
@@ -106,6 +111,7 @@ def _on_devices(update: Update, metric: PyTree, args: Args, kwargs: Kwargs) -> P
     leaves, structure = jax.tree.flatten((args, kwargs))
     if all(map(_is_known, leaves)):
         return _program(update, static, structure)(metric, leaves, args, kwargs)
+    # An argument is no array, a list of strings for example: `calls` may make arrays of it.
     calls = metric.calls(args, kwargs)
     leaves, structure = jax.tree.flatten(((calls,), {}))
     if all(map(_is_known, leaves)):
@@ -151,9 +157,12 @@ class _Program:
         if not self.as_written:
             try:
                 return self.program(metric, leaves)
+            # Remembered, so that only the first update of this form is traced in vain.
             except NEEDS_VALUES:
                 self.as_written = True
             except ValueError as error:
+                # JAX raises a ValueError for arrays on two sets of devices. Any other one is of the
+                # update.
                 is_one_set = len(device_sets(jax.tree.leaves((metric, leaves)))) < 2
                 if isinstance(error, DataraxError) or is_one_set:
                     raise

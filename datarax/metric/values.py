@@ -116,6 +116,7 @@ def presented(
             return presented(form(x), form, leaf)
         return leaf(x)
 
+    # A `Presented` is kept whole. What its form gives may hold others, which are presented in turn.
     return _map(one, value, lambda x: is_wide(x) or isinstance(x, Presented))
 
 
