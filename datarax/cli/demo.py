@@ -26,7 +26,12 @@ REFERENCES = {
     "accuracy": "scikit-learn accuracy_score",
     "worst_loss": "NumPy max",
     "least_confidence": "NumPy min",
+    "macro_f1": "scikit-learn f1_score",
+    "auroc": "scikit-learn roc_auc_score",
 }
+HEADERS = {"least_confidence": "min prob"}
+"""Where the header of a column is not the name."""
+PART = 16  # rows: the share of one of eight devices of a batch
 
 # Slices by the ink, the mean intensity of the pixels. About a third of the digits is between the
 # two edges.
@@ -64,12 +69,13 @@ def run(num_devices: int, epochs: int, folder: Path) -> int:
     train, test = digits.load()
     history, picture = folder / "history.jsonl", folder / "learning_curve.png"
     if first:
+        say(*compare_with_usual(*by_nearest_mean(train, test)), "")
         simulated = f"simulated device{'s' * (num_devices > 1)}"
         kind = "processes" if jax.process_count() > 1 else simulated
         say(
             f"{len(train.labels)} training and {len(test.labels)} test digits in batches of "
             f"{digits.BATCH_SIZE}, on {num_devices} {kind}",
-            line("", {name: name.replace("_", " ") for name in REFERENCES}),
+            line("", {name: HEADERS.get(name, name.replace("_", " ")) for name in REFERENCES}),
         )
     model, optimizer = digits.make_model(mesh)
     metrics = digits.make_metrics(mesh)
@@ -112,7 +118,48 @@ def run(num_devices: int, epochs: int, folder: Path) -> int:
     ink = INK[np.digitize(test.images.mean(axis=1), INK_EDGES)]
     np.savez(folder / "predictions.npz", logits=logits, digit=test.labels, ink=ink)
     say(f"\nWrote {history} and {picture}")
-    return 0 if check([*reported, Reported("pmap", numbers, logits, test.labels)]) else 1
+    right = check([*reported, Reported("pmap", numbers, logits, test.labels)])
+    usual = of_parts(logits, test.labels)
+    say("\nWhat was won: for the trained model, the mean over parts of the test set gives")
+    for name, value in usual.items():
+        wrong, exact = number(value, decimals=4), number(numbers[name], decimals=4)
+        say(f"  {name} {wrong} instead of {exact}")
+    return 0 if right else 1
+
+
+def by_nearest_mean(train: digits.Digits, test: digits.Digits) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels of a classifier that needs no training: the negative squared distances."""
+    classes = range(digits.NUM_CLASSES)
+    means = np.stack([train.images[train.labels == c].mean(axis=0) for c in classes])
+    return -((test.images[:, None] - means) ** 2).sum(axis=-1), test.labels
+
+
+def of_parts(logits: np.ndarray, labels: np.ndarray) -> Numbers:
+    """What usual code reports: the mean of the metrics of parts of `PART` rows."""
+    starts = range(0, len(labels), PART)
+    parts = [reference(logits[i : i + PART], labels[i : i + PART]) for i in starts]
+    return {x: float(np.mean([each[x] for each in parts])) for x in ("macro_f1", "auroc")}
+
+
+def compare_with_usual(logits: np.ndarray, labels: np.ndarray) -> list[str]:
+    """The lines that show a wrong number of usual code, and the right one."""
+    metrics, usual = digits.make_quality(), of_parts(logits, labels)
+    for i in range(0, len(labels), PART):
+        metrics = metrics.update(preds=logits[i : i + PART], target=labels[i : i + PART])
+    expected, found = reference(logits, labels), metrics.results()
+    rows = {
+        "the mean over parts, as usual code": usual,
+        "datarax, over the same parts": found,
+        "scikit-learn, over all rows": {name: expected[name] for name in usual},
+    }
+    return [
+        f"{len(labels)} digits by the nearest mean image, in parts of {PART} rows",
+        f"{'':36}" + "".join(f"{name.replace('_', ' '):>10}" for name in usual),
+        *(
+            f"{label:36}" + "".join(f"{number(cells[x], decimals=4):>10}" for x in usual)
+            for label, cells in rows.items()
+        ),
+    ]
 
 
 def reference(logits: np.ndarray, labels: np.ndarray) -> Numbers:
@@ -130,12 +177,17 @@ def reference(logits: np.ndarray, labels: np.ndarray) -> Numbers:
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     probs, classes = np.exp(log_probs), np.arange(logits.shape[1])
+    # A class without positives or without negatives has no area, and is in no mean.
+    pairs = [(labels == c, probs[:, c]) for c in classes if 0 < np.sum(labels == c) < len(labels)]
+    chosen = logits.argmax(axis=1)
     return {
         "examples": len(labels),
         "loss": float(sklearn_metrics.log_loss(labels, probs, labels=classes)),
-        "accuracy": float(sklearn_metrics.accuracy_score(labels, logits.argmax(axis=1))),
+        "accuracy": float(sklearn_metrics.accuracy_score(labels, chosen)),
         "worst_loss": float(np.max(-log_probs[np.arange(len(labels)), labels])),
         "least_confidence": float(np.min(probs.max(axis=1))),
+        "macro_f1": float(sklearn_metrics.f1_score(labels, chosen, average="macro")),
+        "auroc": float(np.mean([sklearn_metrics.roc_auc_score(*x) for x in pairs])),
     }
 
 
@@ -165,7 +217,8 @@ def line(label: str, cells: Mapping[str, float | str]) -> str:
     texts = {
         name: number(x, decimals=4) if isinstance(x, float) else str(x) for name, x in cells.items()
     }
-    return f"{label:14}" + "".join(f"{texts[name]:>{max(8, len(name)) + 2}}" for name in REFERENCES)
+    widths = {name: max(6, len(HEADERS.get(name, name))) + 2 for name in REFERENCES}
+    return f"{label:12}" + "".join(f"{texts[name]:>{widths[name]}}" for name in widths)
 
 
 def say(*lines: str) -> None:

@@ -1,12 +1,13 @@
 """The task of the demo: the digits, a small classifier, and three data-parallel steps.
 
 The outputs of a step are measured in three ways: by `per_device` metrics in a jitted train step on
-global arrays, by the reducers in an evaluation under `shard_map`, and by the reducers in an
-evaluation under `pmap`.
+global arrays, and by the reducers and metrics that are synced, in an evaluation under `shard_map`
+and in one under `pmap`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ from datarax.distributed import (
     reduce_custom_collective,
     reduce_mean,
 )
-from datarax.metrics import Accuracy, Max, Mean, Min, Sum
+from datarax.metrics import AUROC, F1, Accuracy, Max, Mean, Min, Sum
 from datarax.training import StatefulMetric
 
 SEED = 0
@@ -36,7 +37,9 @@ BATCH_SIZE = 128
 NUM_CLASSES = 10
 
 Arrays = dict[str, jax.Array]
-Evaluation = Callable[[nnx.State, "Batch"], Arrays]
+Found = dict[str, Any]
+"""Arrays by name, and in "quality" a collection of metrics."""
+Evaluation = Callable[[nnx.State, "Batch"], Found]
 
 # How each metric of a summary is reduced. The default is the mean.
 REDUCTIONS = {"examples": "sum", "worst_loss": "max", "least_confidence": "min"}
@@ -130,6 +133,16 @@ def make_model(mesh: Mesh) -> tuple[Classifier, nnx.Optimizer]:
 # Metrics.
 
 
+def make_quality() -> Collection:
+    """The metrics that are no means over examples. The AUROC keeps all scores, so it is exact."""
+    return Collection(
+        {
+            "macro_f1": F1(num_classes=NUM_CLASSES, average="macro"),
+            "auroc": AUROC(num_classes=NUM_CLASSES, from_logits=True, exact=True, capacity=2048),
+        }
+    )
+
+
 def make_metrics(mesh: Mesh) -> StatefulMetric:
     """The metrics of training, with one copy of their state on each device."""
     metrics = {
@@ -138,6 +151,7 @@ def make_metrics(mesh: Mesh) -> StatefulMetric:
         "accuracy": Accuracy(num_classes=NUM_CLASSES),
         "worst_loss": Max().from_outputs(values="losses"),
         "least_confidence": Min().from_outputs(values="confidence"),
+        **make_quality(),
     }
     return StatefulMetric(per_device(Collection(metrics), mesh, AXIS))
 
@@ -154,8 +168,8 @@ def outputs(logits: jax.Array, batch: Batch) -> Arrays:
     }
 
 
-def summary(logits: jax.Array, batch: Batch) -> Arrays:
-    """The metrics of `make_metrics` for the real rows of a batch, computed by the reducers."""
+def summary(logits: jax.Array, batch: Batch) -> Found:
+    """The metrics of `make_metrics` for the real rows of a batch: by the reducers, if they can."""
     found = outputs(logits, batch)
     examples = {
         "examples": batch.mask,
@@ -164,14 +178,17 @@ def summary(logits: jax.Array, batch: Batch) -> Arrays:
         "worst_loss": found["losses"],
         "least_confidence": found["confidence"],
     }
-    return reduce_custom(examples, REDUCTIONS, weights=batch.mask)
+    quality = make_quality().update(preds=logits, target=batch.labels, weights=batch.mask)
+    return reduce_custom(examples, REDUCTIONS, weights=batch.mask) | {"quality": quality}
 
 
-def total(summaries: Sequence[Arrays]) -> dict[str, float]:
+def total(summaries: Sequence[Found]) -> dict[str, float]:
     """The summaries of several batches as one, weighted by their examples."""
-    stacked = {name: jnp.stack([each[name] for each in summaries]) for name in summaries[0]}
+    names = summaries[0].keys() - {"quality"}
+    stacked = {name: jnp.stack([each[name] for each in summaries]) for name in names}
     reduced = reduce_custom(stacked, REDUCTIONS, weights=by_examples(stacked))
-    return {name: value.item() for name, value in reduced.items()}
+    quality = reduce(Collection.merge, (each["quality"] for each in summaries))
+    return {name: value.item() for name, value in reduced.items()} | quality.results()
 
 
 def by_examples(metrics: Arrays) -> Arrays:
@@ -209,11 +226,13 @@ def make_evaluations(model: Classifier, mesh: Mesh) -> tuple[Evaluation, Evaluat
     """
     graphdef = nnx.graphdef(model)
 
-    def on_device(state: nnx.State, batch: Batch) -> Arrays:
+    def on_device(state: nnx.State, batch: Batch) -> Found:
         logits = nnx.merge(graphdef, state)(batch.images)
         mine = summary(logits, batch)
+        quality = mine.pop("quality").sync(AXIS)
         every = reduce_custom_collective(mine, REDUCTIONS, AXIS, weights=by_examples(mine))
-        return {"logits": all_gather(logits, AXIS).reshape(-1, NUM_CLASSES)} | every
+        rows = all_gather(logits, AXIS).reshape(-1, NUM_CLASSES)
+        return every | {"logits": rows, "quality": quality}
 
     sharded = jax.shard_map(on_device, mesh=mesh, in_specs=(P(), P(AXIS)), out_specs=P())
     devices = list(mesh.devices.flat)
@@ -222,8 +241,8 @@ def make_evaluations(model: Classifier, mesh: Mesh) -> tuple[Evaluation, Evaluat
 
 
 def run_steps(
-    step: Callable[[Batch], Arrays], data: Digits, mesh: Mesh
-) -> tuple[list[Arrays], np.ndarray]:
+    step: Callable[[Batch], Found], data: Digits, mesh: Mesh
+) -> tuple[list[Found], np.ndarray]:
     """Runs a step for each batch; returns what it found, and the logits of all examples."""
     found, logits = [], []
     for batch in batches(data):
@@ -231,6 +250,8 @@ def run_steps(
         out = jax.block_until_ready(step(place(batch, mesh)))
         # Rows of padding come last. Every process has all logits, for the check.
         logits.append(process_allgather(out.pop("logits"), tiled=True)[: len(batch.labels)])
+        if "quality" in out:  # every process has the whole of it, and merges it by itself
+            out["quality"] = jax.tree.map(lambda x: x.addressable_data(0), out["quality"])
         found.append(out)
     return found, np.concatenate(logits)
 
@@ -244,6 +265,7 @@ def run_pmap(
     mine = jax.tree.map(lambda x: np.stack([each.data for each in x.addressable_shards]), batch)
     out = evaluate(jax.tree.map(np.asarray, nnx.state(model)), mine)
     # All devices have the same results.
-    out = {name: np.asarray(x.addressable_data(0))[0] for name, x in out.items()}
+    out = jax.tree.map(lambda x: np.asarray(x.addressable_data(0))[0], out)
     logits = out.pop("logits")[: len(data.labels)]
-    return {name: x.item() for name, x in out.items()}, logits
+    quality = out.pop("quality").results()
+    return {name: x.item() for name, x in out.items()} | quality, logits

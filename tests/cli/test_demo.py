@@ -34,7 +34,7 @@ from tests.helpers import long
 EPOCHS, DEVICES = 2, 5  # which do not divide a batch
 REPLICAS = 50  # of the run in this process; the other has as many as users have
 SPLITS = ("train", "test")
-NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence"]
+NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence", "macro_f1", "auroc"]
 SLICES = {"digit": list("0123456789"), "ink": ["light", "medium", "heavy"]}
 HALF_A_DIGIT = 0.5e-4 + 1e-9  # of the four decimals that tables show
 
@@ -128,7 +128,7 @@ def written(folder: Path, shown: str) -> Run:
 def table(run: Run, label: str) -> list[tuple[str, dict[str, float]]]:
     """The rows of numbers whose label matches, as printed."""
     number = r"\s+([\d.]+|nan)"
-    found = [re.match(rf"\s*({label}){number * 5}\s*$", line) for line in run.lines]
+    found = [re.match(rf"\s*({label}){number * len(NAMES)}\s*$", line) for line in run.lines]
     return [
         (row[1], dict(zip(NAMES, map(float, row.groups()[1:]), strict=True)))
         for row in found
@@ -156,6 +156,17 @@ def test_every_example_counts_once(demo):
     # 1437 = 11 * 128 + 29, and 360 = 2 * 128 + 104: both end in a partial batch.
     for record in demo.history:
         assert (record["train/examples"], record["test/examples"]) == (1437, 360)
+
+
+def test_it_shows_the_wrong_number_of_usual_code_beside_the_right_one(demo):
+    usual, found, expected = (line[36:].split() for line in demo.lines[2:5])
+    assert found == expected
+    assert abs(float(usual[0]) - float(found[0])) > 0.02
+    ((_, together),) = table(demo, "all devices")
+    won = re.findall(r"^  (\w+) [\d.]+ instead of ([\d.]+)$", "\n".join(demo.lines), re.MULTILINE)
+    assert {name: float(value) for name, value in won} == {
+        name: together[name] for name in ("macro_f1", "auroc")
+    }
 
 
 def test_it_learns(demo):
@@ -268,7 +279,7 @@ def test_processes_give_the_same_numbers(demo, processes):
         ((_, shown),) = table(demo, label)
         ((_, also),) = table(processes, label)
         assert also == pytest.approx(shown, abs=2 * HALF_A_DIGIT)
-    assert processes.lines[0].endswith("on 2 processes")
+    assert processes.lines[6].endswith("on 2 processes")
     for line in ("All numbers agree to within 1e-05", "Wrote datarax-demo/history.jsonl and "):
         assert sum(text.startswith(line) for text in processes.lines) == 1
 

@@ -10,15 +10,28 @@ from datarax.cli import demo
 from tests.cli.quality import random_predictions
 
 
+def f1_of(chosen: np.ndarray, target: np.ndarray) -> float:
+    return 2 * np.sum(chosen & target) / (np.sum(chosen) + np.sum(target))
+
+
+def area_of(scores: np.ndarray, target: np.ndarray) -> float:
+    pairs = scores[target][:, None] - scores[~target]
+    return float(np.mean((np.sign(pairs) + 1) / 2))
+
+
 def test_reference_against_scipy(rng):
     logits, labels = random_predictions(rng)
     losses = -log_softmax(logits.astype(np.float64), axis=1)[np.arange(len(labels)), labels]
+    chosen, probs = logits.argmax(axis=1), softmax(logits.astype(np.float64), axis=1)
     expected = {
         "examples": len(labels),
         "loss": losses.mean(),
-        "accuracy": (logits.argmax(axis=1) == labels).mean(),
+        "accuracy": (chosen == labels).mean(),
         "worst_loss": losses.max(),
-        "least_confidence": softmax(logits.astype(np.float64), axis=1).max(axis=1).min(),
+        "least_confidence": probs.max(axis=1).min(),
+        # From the definitions: counts of each class, and pairs of a positive and a negative.
+        "macro_f1": np.mean([f1_of(chosen == c, labels == c) for c in {*chosen, *labels}]),
+        "auroc": np.mean([area_of(probs[:, c], labels == c) for c in {*labels}]),
     }
     assert demo.reference(logits, labels) == pytest.approx(expected, rel=1e-12)
 
