@@ -77,6 +77,8 @@ from datarax.metrics.clustering.pair_counting import ClusterAccuracy as ClusterA
 from datarax.metrics.clustering.pair_counting import FowlkesMallows as FowlkesMallows
 from datarax.metrics.clustering.pair_counting import PairConfusionMatrix as PairConfusionMatrix
 from datarax.metrics.clustering.pair_counting import Rand as Rand
+from datarax.metrics.clustering.rater_agreement import GwetAC1 as GwetAC1
+from datarax.metrics.clustering.rater_agreement import KrippendorffAlpha as KrippendorffAlpha
 from datarax.metrics.curves.area_under_curve import AUROC as AUROC
 from datarax.metrics.curves.area_under_curve import AveragePrecision as AveragePrecision
 from datarax.metrics.curves.area_under_curve import Gini as Gini
@@ -219,6 +221,7 @@ from datarax.metrics.regression.scaled_errors import (
 from datarax.metrics.regression.scaled_errors import (
     RootMeanSquaredScaledError as RootMeanSquaredScaledError,
 )
+from datarax.metrics.regression.survival import ConcordanceIndex as ConcordanceIndex
 from datarax.metrics.segmentation.hausdorff import HausdorffDistance as HausdorffDistance
 from datarax.metrics.segmentation.overlap import Dice as Dice
 from datarax.metrics.segmentation.overlap import GeneralizedDice as GeneralizedDice

@@ -50,6 +50,7 @@ from tests.registry import (
     report,
     segmentation,
     steps,
+    survival,
     texts,
     vision,
 )
@@ -89,6 +90,7 @@ CASES: list[Case] = [
     *report.CASES,
     *segmentation.CASES,
     *steps.CASES,
+    *survival.CASES,
     *texts.CASES,
     *vision.CASES,
 ]

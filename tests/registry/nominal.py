@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
+import krippendorff
 import numpy as np
 import scipy.stats
 
@@ -155,6 +157,102 @@ def fleiss_of(w: np.ndarray, ratings: np.ndarray) -> float:
     return (agree - chance) / (1 - chance)
 
 
+def by_rater(
+    rng: np.random.Generator,
+    size: int,
+    *,
+    shares: Any = (0.5, 0.3, 0.2),
+    missing: float = 0.2,
+    agree: float = 0.6,
+) -> Arrays:
+    edges = np.cumsum(shares)[:-1]
+    true, given = (np.searchsorted(edges, rng.random((size, n)), side="right") for n in (1, RATERS))
+    chosen = np.where(rng.random(given.shape) < agree, true, given)
+    return {
+        "ratings": np.where(rng.random(given.shape) < missing, -1, chosen).astype(np.int32),
+    }
+
+
+RATED = Inputs(
+    "ratings by rater",
+    draw=by_rater,
+    valid=lambda ratings: ((ratings >= -1) & (ratings < CATEGORIES)).all(-1),
+    spoil={"ratings": (-2, CATEGORIES, 2**31 - 1)},
+    hard={
+        "all agree": partial(by_rater, agree=1.0),
+        "by chance": partial(by_rater, agree=0.0),
+        "one category": partial(by_rater, shares=(0.0, 1.0, 0.0)),
+        "a category never": partial(by_rater, shares=(0.5, 0.0, 0.5)),
+        "few ratings": partial(by_rater, missing=0.8),
+        "no ratings": partial(by_rater, missing=1.0),
+    },
+)
+
+
+def alpha_of(w: np.ndarray, ratings: np.ndarray, *, level: str) -> float:
+    """By the definition: each pair of ratings of a subject, and each pair of all."""
+    subjects = [(v, x[x >= 0]) for v, x in zip(w, ratings, strict=True) if v > 0]
+    subjects = [(v, x) for v, x in subjects if len(x) > 1]
+    if not subjects:
+        return np.nan
+    values = np.concatenate([x for _, x in subjects])
+    weights = np.concatenate([np.full(len(x), v) for v, x in subjects])
+    count = np.array([fsum(weights[values == c]) for c in range(CATEGORIES)])
+
+    def apart(a: float, b: float) -> float:
+        if level == "nominal":
+            return float(a != b)
+        low, high = int(min(a, b)), int(max(a, b))
+        if level == "interval":
+            return (high - low) ** 2
+        return (fsum(count[low : high + 1]) - (count[low] + count[high]) / 2) ** 2
+
+    total = fsum(weights)
+    observed = fsum(
+        [
+            v * apart(a, b) / (len(x) - 1)
+            for v, x in subjects
+            for i, a in enumerate(x)
+            for j, b in enumerate(x)
+            if i != j
+        ]
+    )
+    both = product(range(CATEGORIES), repeat=2)
+    expected = fsum([count[a] * count[b] * apart(a, b) for a, b in both])
+    return 1 - (total - 1) * observed / expected if expected else np.nan
+
+
+def library_alpha(w: np.ndarray, ratings: np.ndarray, *, level: str) -> float | None:
+    """That of the package `krippendorff`, of whole weights: copies."""
+    if (w % 1).any() or len(np.unique(ratings[(w > 0)[:, None] & (ratings >= 0)])) < 2:
+        return None
+    data = np.where(ratings < 0, np.nan, ratings).repeat(w.astype(int), 0).T
+    with np.errstate(invalid="ignore"):
+        domain = list(range(CATEGORIES))
+        return krippendorff.alpha(data, level_of_measurement=level, value_domain=domain)
+
+
+def alpha_error(w: np.ndarray, ratings: np.ndarray, *, level: str) -> float:
+    # Of 1 less a quotient of sums, whose terms are rounded three times.
+    value = alpha_of(w, ratings, level=level)
+    return 4 * 2.0**-24 * (1 + abs(1 - np.nan_to_num(value)))
+
+
+def gwet_of(w: np.ndarray, ratings: np.ndarray) -> float:
+    """As equations 1 to 5 of Gwet's program irrCAC, gwet.ac1.raw without weights of categories."""
+    w, ratings = w[w > 0], ratings[w > 0]
+    counts = np.array([(ratings == c).sum(-1) for c in range(CATEGORIES)]).T
+    raters = counts.sum(-1)
+    some, several = raters > 0, raters > 1
+    if not several.any():
+        return np.nan
+    agree = (counts * (counts - 1)).sum(-1)[several] / (raters * (raters - 1))[several]
+    agreement = fsum(w[several] * agree) / fsum(w[several])
+    share = (w[some, None] * counts[some] / raters[some, None]).sum(0) / fsum(w[some])
+    chance = fsum(share * (1 - share)) / (CATEGORIES - 1)
+    return (agreement - chance) / (1 - chance)
+
+
 CASE = partial(Case, inputs=CLUSTERS, exact=True)
 CONFIG = {"num_classes": ROWS, "num_preds": COLUMNS}
 
@@ -217,6 +315,27 @@ CASES = [
             atol=partial(somers_error, given=given),
         )
         for given in ("preds", "target")
+    ),
+    *(
+        Case(
+            f"krippendorff_alpha_{level}",
+            metrics.KrippendorffAlpha,
+            RATED,
+            partial(alpha_of, level=level),
+            {"level": level, "num_values": CATEGORIES},
+            reference=partial(library_alpha, level=level),
+            atol=partial(alpha_error, level=level),
+        )
+        for level in ("nominal", "ordinal", "interval")
+    ),
+    Case(
+        "gwet_ac1",
+        metrics.GwetAC1,
+        RATED,
+        gwet_of,
+        {"num_categories": CATEGORIES},
+        # The share of each subject is rounded twice, and the value is a difference of up to 1.
+        atol=lambda w, ratings: 8 * 2.0**-24,
     ),
     Case(
         "fleiss_kappa",

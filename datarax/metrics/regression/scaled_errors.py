@@ -49,11 +49,12 @@ class ScaledError(LossMetric):
     """The total loss of forecasts, divided by that of naive forecasts; a subclass has a formula."""
 
     tasks = ()  # `naive` is no argument of a task
-    statistic: ForecastErrors = state()  # pyright: ignore[reportIncompatibleVariableOverride]
+    statistic: ForecastErrors = state()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.statistic = ForecastErrors(self.loss, self.parameter, self.example_shape)
+        errors = ForecastErrors(self.loss, self.parameter, self.example_shape)
+        self.statistic = errors  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @shareable
     def update(  # pyright: ignore[reportIncompatibleMethodOverride]  # one more array
