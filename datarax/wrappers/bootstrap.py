@@ -108,6 +108,7 @@ class Resampled(WithArgument):
         """Checks the arguments of the constructor, and makes the states."""
         name = type(self).__name__
         self.metric = checked_metric(metric, name)
+        # Refused before any work, because an interval that is too narrow looks like any other.
         if _all_extreme(metric):
             raise MetricInputError(
                 f"{name}({metric!r}): resampling gives no valid interval of a value that maxima "
@@ -146,6 +147,8 @@ class Resampled(WithArgument):
                 lambda one, x: f(as_floats(one), as_floats(x)), value, replicas, is_leaf=is_wide
             )
 
+        # Percentiles, because they follow a monotonic transformation: the interval of an RMSE is
+        # the root of that of the MSE.
         tail = (1 - self.confidence) / 2
 
         deviation = of_each(_deviation)
@@ -176,13 +179,17 @@ class Resampled(WithArgument):
         index, calls = taken_from(calls, INDEX)
         several = jax.tree.leaves(calls, is_leaf=is_call)
         rows = rows_of(calls)
+        # A row counts if it does for any member, so that all members draw it alike.
         counted = xp.stack([counted_rows(call, rows) for call in several]).any(0)
         seen = self.seen
+        # A row without an index gets its key from its number and its contents: after a restart or a
+        # merge, other rows have the same numbers.
         contents = () if index is not None else jax.tree.leaves([x.unweighted for x in several])
         keys = row_keys(index, counted, seen.exact, contents, axes_of((calls, self)))
         if index is None:
             seen = seen.update(xp.sum(counted, dtype=xp.int32))
         counts = poisson_counts(keys, self.replicas, self.seed)
+        # Padding draws no counts, so that an interval does not depend on the number of devices.
         counts = xp.where(counted[:, None], counts.astype(xp.int32), 0)
         # What cannot be used is known of the data, and need not be of each replica.
         target = Target(xp.zeros(rows, xp.uint32), 1, counts, counts_invalid=False)
@@ -280,6 +287,7 @@ def extremes_of(metric: Metric) -> frozenset[str]:
         if isinstance(member, Collection):
             names |= {f"{name}/{inner}" for inner in extremes_of(member)}
         elif member.is_extreme:
+            # Only the names are needed, so nothing is computed.
             value = jax.eval_shape(lambda member: member.reading().value, member)
             names |= {key for key, _ in flat_items({name: value})}
     return frozenset(names)

@@ -55,10 +55,12 @@ class ClusterSums(State, kw_only=False):
         known = in_range(ids, self.cells)
         left, right = hashed(ids)
         own = xp.where(known, ids, xp.zeros((), ids.dtype)).astype(xp.uint32)
+        # The cell and the sign come from different words, so that they are independent.
         cell = xp.where(known, own, left % xp.uint32(self.cells))
         sign = xp.where(known | (right & xp.uint32(1) == 0), 1, -1).astype(terms.dtype)
         one = MetricAccumulator(np.zeros((2, *self.shape)))
         # The axes of states and of cells are one axis of places.
+        # A cell is a place: the mechanism for slices adds rows to clusters, too.
         flat = [xp.reshape(xp.asarray(x), (-1, *one.shape)) for x in self.table.parts]
         sign = lax.expand_dims(sign, range(terms.ndim - 1))
         signed = one.by_row(ids.size).with_parts({"parts": tuple(terms * sign)})
@@ -110,6 +112,7 @@ def narrow_ids(given: ArrayLike) -> Any:
 
     The hash is negative, so it is no id of a cell.
     """
+    # JAX has cut the ids already, or keeps 64 bits.
     if isinstance(given, jax.Array) or x64_enabled():
         return given
     ids = np.asarray(given)

@@ -159,6 +159,7 @@ class Compare(Pairs, Resampled):
             )
         self.configure(metric, replicas, seed, confidence)
         self.hold_pairs(metric)
+        # Both start as one empty stack, as states are immutable.
         self.other_stack = self.stack
 
     def _configure_formula(
@@ -166,12 +167,14 @@ class Compare(Pairs, Resampled):
     ) -> None:
         self.hold_pairs(metric)
         self.confidence = checked_confidence(confidence, "Compare")
+        # They would be ignored, and a user who gives them expects an effect.
         if (replicas, seed) != (_REPLICAS, _SEED):
             raise MetricInputError(
                 f'Compare: method="formula" draws no replicas; got replicas={replicas}, '
                 f"seed={seed}. Leave them out"
             )
         self.replicas, self.seed = replicas, seed
+        # Only whether there is one, and its shape: nothing is computed.
         ratio = jax.eval_shape(lambda: metric.as_ratio())
         sampled = None if ratio is not None else metric.sampling().paired_sample()
         if ratio is None and (sampled is None or self.clusters is not None):
@@ -245,6 +248,7 @@ class Compare(Pairs, Resampled):
             reading = self.reading_with(value, a, b)
             return replace(reading, undefined=reading.undefined | {"": undefined})
         # The interval is that of the differences, not the difference of two intervals.
+        # Replica by replica, because both models saw the same rows in each.
         replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
         difference = _differences(a.value, b.value)
         apart = _differences(*replicas)
@@ -268,5 +272,6 @@ def _differences(a: PyTree, b: PyTree) -> PyTree:
 def _difference(a: PyTree, b: PyTree) -> jax.Array:
     """`b - a`, rounded once."""
     if isinstance(a, Exact):
+        # Of counts above 2**24, the difference of two floats would be rounded twice.
         return (b.to_double() - a.to_double()).to_float()
     return as_floats(b) - as_floats(a)

@@ -28,8 +28,10 @@ def split_calls(calls: PyTree, mesh: Mesh, axis_names: tuple[str, ...], devices:
     """
 
     def one(call: Call) -> Call:
+        # An error in a collection says for which metric.
         with naming(call.path, call.args, call.kwargs):
             args, kwargs = call.by_name
+            # Before the arrays become those of JAX, which would cut integers in silence.
             refuse_wide({f"argument {i}": x for i, x in enumerate(args)} | kwargs)
             call = _divisible(call, devices)
             _refuse_split(call, devices)
@@ -44,6 +46,7 @@ def _placed(x: jax.Array, mesh: Mesh, names: tuple[str, ...]) -> jax.Array:
     if not isinstance(x, Tracer):
         sharding = x.sharding if isinstance(x, jax.Array) else None
         if not isinstance(sharding, NamedSharding) or sharding.mesh != mesh:
+            # Each device gets its rows alone. Under a trace the compiler does it.
             return jax.device_put(x, NamedSharding(mesh, P(names) if names else P()))
     explicit = explicit_axes(mesh)
     if not explicit:
@@ -98,6 +101,7 @@ def _divisible(call: Call, devices: int) -> Call:
             )
         if weights is None:
             weights = beside(data, np.ones(size, np.bool_))
+        # Rows of weight zero are never looked at, so zeros will do in any argument.
         args, kwargs, weights = with_empty_rows((args, kwargs, weights), missing)
     kwargs = kwargs if weights is None else kwargs | {"weights": weights}
     return replace(call, args=args, kwargs=kwargs)

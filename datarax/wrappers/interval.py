@@ -204,6 +204,7 @@ class Interval(WithArgument):
         self.confidence = checked_confidence(confidence, "Interval")
         choice(method, get_args(Method), "method")
         sampling = metric.sampling()
+        # Only whether there is one, and its shape: nothing is computed.
         ratio = jax.eval_shape(lambda: sampling.ratio())
         squares = None if ratio is not None else sampling.squares()
         if ratio is None and (squares is None or clusters is not None):
@@ -236,6 +237,7 @@ class Interval(WithArgument):
             self.squares = squares
             return
         if clusters is None:
+            # Moments, not sums of squares: these cancel where the values are far from zero.
             self.moments = TwoMoments(ratio[0].shape, crossed=True)
             return
         check_argument_is_free(metric, "Interval")
@@ -272,7 +274,9 @@ class Interval(WithArgument):
             return self.with_parts({"metric": metric, "squares": squares})
         with in_update(checks="none"):  # the values have just been checked
             a, b = terms_of_rows(self.metric.emptied(), calls, rows_of(calls))
+        # A row of weight zero, or that cannot be used, adds 0 to both sums, and is no observation.
         counts = (a.to_float() != 0) | (b.to_float() != 0)
+        # Values of float64 far from zero would lose the digits in which they differ.
         many = hold_float64(calls)
         (moments,) = in_one_pass(self.moments.plus_two(a, b, counts, many_digits=many))
         return self.with_parts({"metric": metric, "moments": moments})
@@ -285,6 +289,7 @@ class Interval(WithArgument):
             return self.with_parts({"metric": metric, "squares": squares})
         if self.sums is None:
             return updated_at(self, calls, target)
+        # `cluster` is no argument of the metric, so it is taken out of its calls.
         ids, terms, calls = self._of_clusters(calls, empty_place(self.metric))
         metric, sums = self.metric.apply_at(calls, target), self.sums.plus_at(ids, terms, target)
         return self.with_parts({"metric": metric, "sums": sums})
@@ -306,6 +311,7 @@ class Interval(WithArgument):
             found = self._of_ratio(sampling, value, z)
         else:
             found = sampling.spread(value, self.squares, z)
+        # Where the value is NaN by its policy, so is what follows from it.
         none = xp.isnan(value)
         ends = {"lower": found.lower, "upper": found.upper, "std_error": found.error}
         return replace(
@@ -348,6 +354,7 @@ class Interval(WithArgument):
             # As many independent observations of 0 and 1 have this standard error. Few rows that
             # happen to be alike say little: to both variances a quarter of one row is added.
             count = xp.maximum(n, 2)
+            # `error` has the factor n / (n - 1), which the interval of Wilson does not have.
             uncorrected = (error / width) ** 2 * ((count - 1) / count)
             more = 0.25 / size
             size = (p * (1 - p) + more) / (xp.where(n < 2, 0, uncorrected) + more / size)

@@ -75,6 +75,7 @@ class MultiOutput(Stacked):
             lambda *arrays: self.metric.unusable_rows(treedef.unflatten(arrays)),
             in_axes=tuple(x for each in axes for x in each),
         )
+        # A row that one output cannot use is left out of pairs as a whole.
         return jax.tree.map(lambda x: xp.any(x, 0), of_outputs(*arrays))
 
     def _updated(self, calls: PyTree, axis: int, update: Callable[..., Metric]) -> Self:
@@ -109,6 +110,7 @@ class MultiOutput(Stacked):
         named = [("an argument", x) for x in jax.tree.leaves(call.args)]
         # In the order of the leaves of a call: those of a dict are sorted by name.
         named += [(n, x) for n in sorted(call.kwargs) for x in jax.tree.leaves(call.kwargs[n])]
+        # Weights have an axis of outputs only if they have as many axes as the data.
         least = min((x.ndim for name, x in named if name not in shared), default=0)
         axes: list[int | None] = []
         for name, x in named:
@@ -150,6 +152,7 @@ def _total(stacked: Unusable) -> Unusable:
 def _summed(counts: PyTree) -> PyTree:
     """The sum of several counts, stacked; exact."""
     if isinstance(counts, Exact):
+        # Limbs are split so that their sums cannot carry beyond 32 bits.
         parts = [xp.sum(x, 0, dtype=x.dtype) for x in limbs_to_add((counts.high, counts.low))]
         return Exact(*added_limbs(parts))
     return xp.sum(counts, 0)

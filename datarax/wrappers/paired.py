@@ -125,6 +125,7 @@ def verdict_on(
     # In units of the usual size of a difference, `size * root / sqrt(tosses)` for each row.
     unit = size * root / xp.maximum(deviation, 1)
     unit = xp.where(varies, unit, widest if math.isfinite(widest) else xp.nan)
+    # Two rows are added, one of each sign: their sum is 0, and their squares are 2.
     center = difference / unit * (size / (size + 2))
     squares = xp.where(varies, tosses, xp.zeros((), root.dtype))
     variance = (squares + 2) / (size + 2) - center * center
@@ -138,9 +139,12 @@ def verdict_on(
         of_t = xp.maximum(t_p_value(t, n - 1), least)
         in_one_direction = per_root * per_root >= _IN_ONE_DIRECTION * size
         decide = (found.alike >= _ALIKE) | in_one_direction | (found.changed == 0)
+        # A t-test needs sums that are nearly normal. Few rows of one size have a lattice of sums,
+        # of which the exact test knows.
         p_value = xp.where(decide, p_value, of_t)
         lower = xp.where(decide, lower, difference - quantile * error)
         upper = xp.where(decide, upper, difference + quantile * error)
+    # One row says nothing of how rows vary.
     unknown = (n < 2) | xp.isnan(n) | is_out_of_range(difference, found) | xp.isnan(difference)
     lower, upper = xp.maximum(lower, -widest), xp.minimum(upper, widest)
     return Verdict(*(nan_where(unknown, x) for x in (lower, upper, p_value)))
@@ -211,6 +215,7 @@ class PairedRatios(State, kw_only=False):
         root = xp.where(differs, xp.sqrt(xp.where(differs, size.high, 1)), 0)
         every = [*terms, size, *map(DoubleFloat.of, (changed.astype(size.dtype), root))]
         x, y = (stack([every[i] for i in places], 1) for places in (_FIRST, _SECOND))
+        # A row that counts for one model only is an observation of the pair.
         counts = xp.stack([each.to_float() != 0 for each in terms]).any(0)
         counts = xp.broadcast_to(counts[:, None], x.shape)
         added = self.moments.plus_two(x, y, counts, many_digits=many_digits)
@@ -286,6 +291,7 @@ class PairedRatios(State, kw_only=False):
 
         n = xp.sum(xp.any(self.sums.occupied, 1), 0, dtype=xp.int32).astype(k.dtype)
         error = corrected((sum_of_squares(apart(a / b, c / d)) / (d * d)).root(), n)
+        # If the models are equal, both ratios estimate this one.
         common = (a + c) / (b + d)
         null = apart(common, common)
         root = (sum_of_squares(null) / (d * d)).root()
@@ -293,6 +299,7 @@ class PairedRatios(State, kw_only=False):
         size = (b * b / sum_of_squares(sums[:, 1, 0])).to_float()
         changed = xp.any((sums[:, :, 1] - sums[:, :, 0]).to_float() != 0, 1)
         changed = xp.sum(changed, 0, dtype=xp.int32).astype(k.dtype)
+        # In units of the greatest one, no power of a size over- or underflows.
         unit = xp.maximum(xp.max(xp.abs(null.high), 0), xp.finfo(k.dtype).tiny)
         sizes = xp.abs(null.high) / unit[None]
         total, squared = xp.sum(sizes, 0), xp.maximum(xp.sum(sizes * sizes, 0), 1)

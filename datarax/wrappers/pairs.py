@@ -60,6 +60,7 @@ class Pairs(WithArgument):
 
     def hold_pairs(self, metric: Metric) -> None:
         """Makes the states for both models."""
+        # One object for both, as states are immutable.
         self.metric = self.other = checked_metric(metric, type(self).__name__)
         calls = 1 + max(place for _, place in call_places(metric))
         self.lost = MetricAccumulator(np.zeros(calls, np.int32))
@@ -162,6 +163,8 @@ class Pairs(WithArgument):
 
         The calls hold no argument of the wrapper.
         """
+        # Mostly all rows can be used, and this update is the result. Which rows cannot is asked
+        # only if a count has changed.
         a, b = self.metric.apply(calls["a"]), self.other.apply(calls["b"])
         states = {"metric": a, "other": b}
         if on_host(a, b) and counts_alike(self.metric, a) and counts_alike(self.other, b):
@@ -197,6 +200,7 @@ class Pairs(WithArgument):
 
     def _of_both(self, calls: PyTree, empty: Metric) -> tuple[PyTree, list[jax.Array]]:
         """The calls without the rows that one model cannot use; and for each, a mask of those."""
+        # By an empty metric: which rows can be used does not depend on the data so far.
         masks = [empty.unusable_rows(calls[model]) for model in MODELS]
         either = jax.tree.map(xp.logical_or, *masks)
         kept = {
@@ -231,6 +235,7 @@ class Pairs(WithArgument):
         for name, place in call_places(self.metric):
             pairs = joined("pairs", name)
             whole.invalid[pairs] = Unusable(None, {_LOST: counts[place]}, unknown)
+            # So the policy of the metric holds for pairs that are lost.
             policies[pairs] = policies.get(name, "exclude")
         added = tuple((name, x) for name, x in policies.items() if name in whole.invalid)
         return replace(whole, policies=(*whole.policies, *added))

@@ -139,6 +139,8 @@ class PerDevice(NamedMetrics["PerDevice"], MeshNode, Wrapper):
                 f"holds one. Make it of metrics without copies, or move each of those it holds"
             )
         for each in walk(metric):
+            # Its update reads the value, and the best of parts of the data is not the best of the
+            # data.
             if isinstance(each, Best):
                 name = type(each).__name__
                 raise MetricTypeError(
@@ -160,6 +162,7 @@ class PerDevice(NamedMetrics["PerDevice"], MeshNode, Wrapper):
         require_arrays(metric)
         self.mesh: Mesh = mesh
         self.axis_names: tuple[str, ...] = names
+        # Data of the old mesh counts once, so it is merged and starts on one device.
         if moves:
             metric = metric._leaving_for(mesh)
         self.copies = self._replicate(metric)
@@ -217,6 +220,7 @@ class PerDevice(NamedMetrics["PerDevice"], MeshNode, Wrapper):
             "restore a checkpoint on the new mesh: datarax.io.restore(path, "
             "like=datarax.per_device(<the metric without data>, mesh, axis_names))"
         )
+        # They could not take part in the `sync` on the old mesh, and would wait for ever.
         if new := sorted({*there} - {*here}):
             raise NotAddressableError(
                 f"{self._name}: the copies are on devices of the processes {here}, and the new "
@@ -261,6 +265,7 @@ class PerDevice(NamedMetrics["PerDevice"], MeshNode, Wrapper):
         return self.apply(self.calls(args, kwargs))
 
     def apply(self, calls: PyTree) -> Self:
+        # Before the program: padding depends on shapes, and values of `query=` are only known here.
         calls = split_calls(calls, self.mesh, self.axis_names, self.device_count)
         try:
             return self.with_metric(_update(self, calls))
@@ -334,6 +339,8 @@ class PerDevice(NamedMetrics["PerDevice"], MeshNode, Wrapper):
                 )
             return self.sync()
         with np.errstate(all="ignore"):  # on devices, NaN and infinity give no warnings either
+            # In the order of `sync`, so that both give the same bits, but for the rounding of float
+            # sums.
             return merge_copies(fetched(self.copies), self.device_count)  # as on the devices
 
     def reading(self) -> Reading:
@@ -372,6 +379,7 @@ class PerDevice(NamedMetrics["PerDevice"], MeshNode, Wrapper):
                 f"be pickled; pickle its sync()"
             )
         mesh = self.mesh
+        # Ids, because devices cannot be pickled.
         ids = np.vectorize(lambda device: device.id)(mesh.devices)
         on_mesh = ids, mesh.axis_names, mesh.axis_types
         return super().__getstate__() | {"copies": fetched(self.merge_copies()), "mesh": on_mesh}
@@ -400,6 +408,7 @@ class PerDevice(NamedMetrics["PerDevice"], MeshNode, Wrapper):
         """The empty metric, with its copies on the devices of its mesh."""
         if is_traced(self):
             return self.with_metric(_reset(self))
+        # Put there, not computed there: a program would be compiled for each configuration.
         return self.with_metric(self._on_devices(self.copies.emptied()))
 
     def _on_devices(self, copies: Metric) -> Metric:
@@ -442,6 +451,7 @@ class PerDevice(NamedMetrics["PerDevice"], MeshNode, Wrapper):
             empty = map_leaf_states(
                 lambda leaves: [leaf.on_other_devices() for leaf in leaves], first
             )
+            # On the host, where the states are known to be equal: one transfer, and no program.
             others = [empty] * (self.device_count - 1)
             return self._on_devices(jax.tree.map(lambda *x: np.stack(x), first, *others))
 

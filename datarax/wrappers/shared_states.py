@@ -73,6 +73,8 @@ class Member(NamedTuple):
         state = slots[self.part][self.place]
         if self.structure is None:
             return state
+        # From the arrays, so that the metric has its own configuration over a state that another
+        # one updates.
         return self.structure.unflatten(state if type(state) is list else jax.tree.leaves(state))
 
 
@@ -84,6 +86,8 @@ class Members(tuple[Member, ...]):
         """The first member of each state, by name: an update takes the arguments of this one."""
         found: dict[tuple[int, int], Member] = {}
         for member in self:
+            # Any member would do, as those that share a state take the same outputs. The first one
+            # by name is the same in all processes.
             found.setdefault(member.where, member)
         return list(found.values())
 
@@ -94,6 +98,7 @@ class Members(tuple[Member, ...]):
         return {name: _without_arrays(structure) for name, structure in with_structure}
 
     def __reduce__(self) -> tuple[type, tuple[tuple[Member, ...]]]:
+        # For `pickle`: without what is cached, which is made again.
         return type(self), (tuple(self),)
 
 
@@ -151,6 +156,8 @@ class SharedStates(NamedTuple):
             if shares:
                 if any(metric is other for other in untouched):
                     metric = _over_another(metric, untouched)
+                # A state that was updated is shared only if it is the same object: equal values may
+                # be chance.
                 equal = (i for i, state in enumerate(states) if _has_state_of(state, metric))
                 number = next(equal, number)
             if number == len(states):
@@ -161,6 +168,7 @@ class SharedStates(NamedTuple):
 
     def put_in(self, collection: C) -> C:
         """A copy of a collection with these states."""
+        # Then the copy keeps its static part, and JAX need not compare it with that of the program.
         if self.members is collection.members:  # the configuration stays as it is
             return collection.with_parts({"parts": self.parts})
         return collection.with_parts({"parts": self.parts, "members": self.members})
@@ -281,6 +289,8 @@ class SharedStates(NamedTuple):
         for owner in self.members.owners:
             slots[owner.part].append(metrics[owner.name])
         shared = self._holding(slots)
+        # Compared by value: a checkpoint of members with states of their own may hold different
+        # data for each.
         pairs = zip(self.members, shared.metrics(), strict=True)
         return shared if all(_have_equal_arrays(x, metrics[m.name]) for m, x in pairs) else None
 
@@ -458,8 +468,10 @@ def _kind_of(part: Metric | Stack) -> _Kind | None:
         return None
     else:
         statistic = statistic_of(part)
+        # The work on a large state outweighs the operations, and stacking copies it.
         if sum(math.prod(x.shape[len(axes) :]) for x in leaves) > MOST_CELLS:
             return None
+        # Such a state merges stacked states by one `combine`: see `by_row`.
         if any(state.by_row(1) is None for state in leaf_states(statistic)):
             return None
     if on_host(*leaves):
@@ -467,6 +479,7 @@ def _kind_of(part: Metric | Stack) -> _Kind | None:
     elif is_traced(leaves):
         place = axes_of(leaves)
     else:
+        # One array has one sharding, so states on different devices cannot be one array.
         place = frozenset(x.sharding for x in leaves if isinstance(x, jax.Array))
     return _Kind(jax.tree.structure(statistic), axes, place)
 
@@ -499,6 +512,8 @@ def _stacked(metrics: Sequence[Metric]) -> Stack:
     if all(is_untouched(metric) and on_host(metric) for metric in metrics) and not axes:
         return stack
     varying = axes_of(list(metrics))
+    # One array varies over the same axes for all places. A state that is replicated counts on the
+    # first device, as everywhere.
     if varying:
         metrics = [counted_once(metric, varying) for metric in metrics]
     return stack.holding_each(metrics, len(axes))
@@ -545,6 +560,7 @@ def _folded_alike(stack: Stack, updates: Sequence[StateUpdate]) -> Stack:
         columns.append(arrays)
         order += places
     batch = [xp.concatenate(column) for column in zip(*columns, strict=True)]
+    # Forms may alternate in the order of places, so the updated states are put back.
     if order != sorted(order):
         back = [order.index(i) for i in range(len(order))]
         batch = [xp.stack([x[i] for i in back]) for x in batch]
@@ -584,9 +600,11 @@ def _places_by_form(updates: Sequence[StateUpdate]) -> dict[Hashable, list[int]]
         arguments, form = update.arguments, None
         if arguments is not None:
             if isinstance(arguments, Call):
+                # Names for errors are no part of the form.
                 arguments = replace(arguments, path="", metric="")
             leaves, structure = jax.tree.flatten(arguments)
             form = structure, type(update.metric).update, tuple(map(jax.typeof, leaves))
+            # A large batch is not copied, and what is no array cannot be stacked.
             if not all(_is_array(x) and x.size <= MOST_VALUES for x in leaves):
                 form = place  # made by itself
         found.setdefault(form, []).append(place)
@@ -611,6 +629,7 @@ def _padded(updates: Sequence[StateUpdate]) -> list[StateUpdate]:
         call = each.arguments
         if isinstance(call, dict):
             call = each.metric.calls((), call)
+        # A row of weight zero changes no state. That is a law of all metrics that take weights.
         if call is None or not _may_be_padded(call):
             continue
         data, structure = jax.tree.flatten(replace(call, path="", metric=""))
@@ -633,6 +652,7 @@ def _may_be_padded(call: Call) -> bool:
         return False
     if not all(isinstance(x, jax.Array) and x.size <= MOST_VALUES for x in data):
         return False
+    # Padding rows that are split over a mesh would move them between devices.
     is_split = any(any(jax.typeof(x).sharding.spec) for x in data)
     return len({x.shape[:1] for x in data}) == 1 and not is_split
 

@@ -144,6 +144,7 @@ class Sliced(WithArgument):
         if mask.ndim > 1:
             target = Target(xp.zeros(len(mask), xp.uint32), 1)
             if self._is_one_more(given):
+                # The first slice holds all rows, and is taken off again after the update.
                 every = xp.ones((len(mask), 1), xp.bool_)
                 both = jax.tree.map(
                     lambda x, y: xp.concatenate([xp.asarray(x)[None], y]),
@@ -156,8 +157,11 @@ class Sliced(WithArgument):
                 return self.with_parts({"metric": metric, "slices": slices, "unknown": unknown})
             target = target.tagged(mask)
         else:
+            # With one id a row, the cost does not depend on the number of slices: each row is added
+            # at one place.
             target = Target(mask, self.num_slices)
         slices = each_updated(self.slices, given.by_id, target)
+        # Not the sum of the slices: rows of no slice, or of several, count once in all data.
         metric = self.metric.apply(given.calls)
         return self.with_parts({"metric": metric, "slices": slices, "unknown": unknown})
 
@@ -180,12 +184,15 @@ class Sliced(WithArgument):
         target = target._replace(place=replicated(target.place))
         outer, states, size = target.repeated(given.times), self.slices.states, self.slices.size
         if given.slices.ndim > 1:  # the slices of a replica are replicas, each with all places
+            # A row may be in several slices at once, so slices are not places here.
             inner = outer.tagged(given.slices)
             shape, axes = (target.replicas, target.places, size), (1, 2)
         else:  # two axes of places are one axis of cells
             inner = outer.within(given.slices, size)
             shape, axes = (target.size, size), (1, 1)
 
+        # Stacked states have the axes (outer state, slice). `apply_at` wants one axis, with
+        # replicas first.
         def flat(x: jax.Array) -> jax.Array:
             apart = xp.swapaxes(xp.reshape(x, (*shape, *x.shape[2:])), *axes)
             return xp.reshape(apart, (inner.size, *x.shape[2:]))
@@ -209,8 +216,10 @@ class Sliced(WithArgument):
         ids, rows = replicated(numeric(ids, self.by)), rows_of(calls)
         is_mask = ids.dtype == xp.bool_ and ids.ndim > 1
         if is_mask and ids.shape == (rows, self.num_slices):
+            # With masks a row of no slice is meant, so it is not unknown.
             none = xp.zeros(rows, xp.bool_)
             if self._groups:
+                # A row that is in several slices of a group counts once in the group.
                 some = [xp.any(ids & below[None], 1) for below in self._members[:-1].T]
                 ids = xp.stack(some, 1)
             return _Given(calls, calls, 1, ids, none)
@@ -233,6 +242,7 @@ class Sliced(WithArgument):
         # at the place `num_slices`, past the end, is dropped.
         place = xp.where(known, ids, xp.zeros((), ids.dtype)).astype(xp.uint32)
         place = xp.where(known, place, xp.uint32(self.num_slices))
+        # A row of weight zero may be padding, whose id means nothing.
         first = jax.tree.leaves(by_id, is_leaf=is_call)[0]
         unknown = ~known & counted_rows(first, rows)
         slices = xp.take(self._members, place, 0) if self._groups else place
@@ -304,10 +314,12 @@ class Sliced(WithArgument):
 
 @lru_cache(maxsize=64)
 def _members_of(labels: tuple[str, ...], groups: tuple[str, ...], split: str) -> np.ndarray:
+    # The last row is all False: an id that is not known indexes it.
     own = np.eye(len(labels) + 1, len(labels), dtype=np.bool_)
     below = [[f"{x}{split}".startswith(f"{group}{split}") for group in groups] for x in labels]
     none = [False] * len(groups)
     members = np.concatenate([own, np.array([*below, none], np.bool_)], 1)
+    # It is cached, and shared by all instances.
     members.flags.writeable = False
     return members
 

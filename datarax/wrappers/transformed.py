@@ -93,6 +93,7 @@ class Transformed(Wrapper):
     def _mapped(self, given: dict[str, PyTree]) -> Mapping[str, PyTree]:
         function: PyTree = self.inputs
         try:
+            # A copy, because the function may change the dict that it gets.
             mapped = function(dict(given))
         except KeyError as error:
             # The key is a missing output, or else the function itself is wrong.
@@ -136,6 +137,7 @@ class Transformed(Wrapper):
             return reading
         value = jax.tree.map(xp.asarray, self.result(reading.rounded()))
         # The function may drop a NaN.
+        # Bounds are dropped: a function that is not monotonic maps no ends to ends.
         return replace(reading, value=reading.propagated(value), bounds={}, flat=False)
 
 

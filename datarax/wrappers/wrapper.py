@@ -73,6 +73,7 @@ class Wrapper(Metric):
             MetricInputError: with the new field, the same data would have given another state.
         """
         names = {*self.fields, *self.children()}
+        # A name of both is that of the wrapper. The metric within is changed by `metric=`.
         own = {name: changes.pop(name) for name in list(changes) if name in names}
         metric = own.pop("metric", self.metric)
         copy = super().replace(**own) if own else self
@@ -81,7 +82,8 @@ class Wrapper(Metric):
         if metric is self.metric:
             return copy
         given = {name: getattr(copy, name) for name in self.fields}
-        # The constructor checks the new metric; what it makes lacks the data of this wrapper.
+        # The constructor checks the new metric, with the new fields. What it makes lacks the data
+        # of this wrapper.
         type(self)(**given | {"metric": metric})
         return copy.with_metric(metric)
 
@@ -146,6 +148,7 @@ class MultiplyingWrapper(Wrapper):
         """A copy with the same states, and the configuration of `metric`."""
         # A stack has an empty metric as its element, so it holds the configuration, too.
         empty, children = metric.emptied(), self.children().items()
+        # Else replicas would go on under the old policy, and merging would find two configurations.
         stacks = {name: x.with_element(empty) for name, x in children if isinstance(x, Stack)}
         return self.with_parts({"metric": metric, **stacks})
 
