@@ -335,6 +335,7 @@ def predictions(
             raise MetricInputError(f"top_k={top_k} needs scores; {name} are labels")
     unusable = out_of_range(~in_range(target, size), target)
     if scores and top_k == 1 and not is_integer(preds):
+        # One pass over the scores for both.
         first, code = first_highest_and_code(preds, logit_codes)
         unusable, chosen = unusable | of_logit_codes(code, target.shape), first[..., None]
     elif scores:
@@ -457,6 +458,7 @@ def equals(target: jax.Array, index: int | None) -> jax.Array:
     if not isinstance(index, numbers.Integral | None):
         raise MetricInputError(f"ignore_index={index!r}; expected an integer or None")
     try:
+        # An index that the dtype does not hold equals no target. A cast would wrap it to one.
         held = index is not None and np.asarray(index).astype(target.dtype) == index
     except OverflowError:  # more than 64 bits
         held = False
@@ -512,6 +514,8 @@ def numbered_steps(step: ArrayLike, values: jax.Array) -> tuple[jax.Array, jax.A
         MetricTypeError: the steps are not integers.
     """
     step = on_leading_axes(integers(step, "step"), values.shape, "step")
+    # Steps beyond int32 are invalid rather than an error, because in a program their values are not
+    # known.
     narrow = step.astype(xp.int32)
     # Casting back is not enough: a large uint32 wraps to a negative int32, and back to itself.
     known = (narrow.astype(step.dtype) == step) & ((narrow < 0) == (step < 0))

@@ -152,6 +152,8 @@ class Rows(NeedsMaxima, LeafState, kw_only=False):
         return [Travel("sum", [data, self.filled, *limbs_to_add(self.lost)])]
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        # The rows travelled as words of bits. Added up as floats, -0.0 beside zeros would become
+        # 0.0.
         words, filled, *lost = arrays
         (data,) = unpack_words(words[None], [xp.asarray(self.data)])
         return self.with_parts({"data": data[0], "filled": filled, "lost": added_limbs(lost)})
@@ -179,6 +181,7 @@ class WeightedRows(Rows):
         """The rows sorted; equal rows become one with their total weight."""
         used, data = self.is_filled, xp.asarray(self.data)
         # Used rows first, in the order of their columns; the last column is the weight.
+        # `lexsort` takes the last key as the first to compare.
         order = xp.lexsort((*data[:, -2::-1].T, ~used))
         data, used = xp.where(used[:, None], data, 0)[order], used[order]
         keys, w = data[:, :-1], data[:, -1]
@@ -240,6 +243,7 @@ class Buffer(KeepsRows, CountsInvalid, kw_only=False):
         if not (xp.issubdtype(kept, xp.floating) or np.can_cast(x.dtype, kept)):
             raise MetricTypeError(f"values of dtype {x.dtype} do not fit a Buffer of {kept}")
         keep, invalid = rows_weight(not_finite(x, tuple(range(1, x.ndim))), weights)
+        # A row is kept or not. How much it weighs is not stored.
         keep = keep.astype(xp.bool_)
         return self.with_batch(invalid, rows=self.rows.append(x.astype(kept), keep))
 
@@ -266,6 +270,7 @@ def _pair_rows(p: jax.Array, t: jax.Array, w: jax.Array) -> jax.Array:
     """The rows of pairs, (N, 5)."""
     # On an `Explicit` mesh, one of a pair may be sharded and the other not.
     parts = replicated((*keys_of(p), *keys_of(t), as_float(w).astype(default_float())))
+    # Two keys for each number, so that the order of float64 and of large integers is kept.
     data = xp.stack([part.reshape(-1) for part in parts], -1)
     # Copied as they are, subnormal numbers would differ from zero when they are read.
     return xp.where(xp.abs(data) >= least_weight(), data, 0)

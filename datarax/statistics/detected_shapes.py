@@ -165,6 +165,7 @@ def pixels_of(masks: PyTree, target_masks: PyTree) -> tuple[jax.Array, jax.Array
     def flat(x: jax.Array, name: str) -> jax.Array:
         x = integers(x, name, "integers or booleans", booleans=True)
         pixels = x.reshape(*x.shape[:2], x.shape[2] * x.shape[3])
+        # Products of 0 and 1 in a matrix product count shared pixels, exactly up to 2**24.
         return pixels.astype(xp.bool_).astype(default_float())
 
     def common(found: jax.Array, there: jax.Array) -> jax.Array:
@@ -195,6 +196,8 @@ def counts_of_runs(masks: PyTree, target_masks: PyTree) -> tuple[PyTree, PyTree]
     widths = [max(map(len, rows), default=0) for rows in (masks, target_masks)]
     found = np.zeros((len(masks), widths[0], 1 + widths[1]), default_float())
     there = np.full((len(masks), widths[1]), -1, default_float())
+    # -1 marks a place without a mask: it is out of range, so it is counted unless `valid` leaves it
+    # out.
     found[..., 0] = -1
     for i, rows in enumerate(zip(masks, target_masks, strict=True)):
         runs = [
@@ -257,6 +260,7 @@ class Keypoints(Shapes):
 
     def area(self, arrays: tuple[jax.Array, ...]) -> DoubleFloat:
         places = xp.moveaxis(arrays[0], -1, 0)[:2]
+        # As COCO: detected points come without an area.
         size = as_double(xp.max(places, -1)) - as_double(xp.min(places, -1))
         return size[0] * size[1]
 
@@ -280,6 +284,7 @@ class Keypoints(Shapes):
         unit = (area.astype(squared.dtype) + squared.dtype.type(_TINY))[None, :, None]
         counts = visible | ~some if boxes else visible
         near = xp.where(counts, xp.exp(-(squared / variances / unit / 2)), 0)
+        # A person without any point to compare has the overlap 0, not NaN.
         number = xp.maximum(xp.sum(counts, -1, dtype=squared.dtype), 1)
         return as_double(xp.sum(near, -1) / number)
 

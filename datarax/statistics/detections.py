@@ -225,6 +225,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         used = w.astype(xp.bool_)
         real, there = real & used[:, None], there & used[:, None]
         found, truth = found.among(real), truth.among(there)
+        # 0 is a legal index. What is not real is matched by no one.
         own, true_labels = xp.where(real, own, 0), xp.where(there, true_labels, 0)
         if area is None:
             areas = shapes.area(truth.arrays)
@@ -237,6 +238,8 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         # Scores that are subnormal count as zero, because some devices make them so.
         keep = real & (xp.abs(score) >= np.finfo(default_float()).tiny)
         score = xp.where(keep, score, 0)
+        # As COCO matches: the highest score chooses first. The sort is stable, so equal scores keep
+        # the order in which they were given.
         order = xp.argsort(xp.where(real, -score, xp.inf), -1)
         own, real, score, *arrays = (
             xp.take_along_axis(x, lax.expand_dims(order, range(2, x.ndim)), 1)
@@ -262,8 +265,10 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
             xp.broadcast_to(w[:, None], score.shape)[..., None],
         )
         rows = xp.concatenate([x.astype(self.rows.dtype) for x in columns], -1)
+        # What no number of detections counts takes no room in the buffer.
         keep = real & (outcome.rank < most)
 
+        # A crowd may be matched, and need not be found.
         counts = in_area & (there & ~is_crowd)[..., None]
 
         def count(w: jax.Array) -> jax.Array:
@@ -361,6 +366,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         # A row holds the label times the number of tiers, and its tier. Unused rows get a label
         # above all classes, so that they come last.
         tiers = len(self.max_detections)
+        # Integers are stored as floats, which hold them up to 2**24: see `_MOST_CODES`.
         label = xp.where(used, label.astype(xp.int32), self.num_classes * tiers)
         order = xp.lexsort((score, label // tiers))
         score, label, w = score[order], label[order], w[order]
@@ -394,6 +400,7 @@ def checked_thresholds(given: object) -> tuple[float, ...] | None:
             f"iou_thresholds={given!r}; expected increasing numbers above 0 and up to 1, such as "
             f"(0.5, 0.75), or None for 0.5, 0.55, ..., 0.95"
         )
+    # One form of one configuration, so that metrics made in both ways can be merged.
     return None if tuple(numbers) == IOU_THRESHOLDS else tuple(numbers)
 
 

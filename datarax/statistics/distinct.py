@@ -43,6 +43,8 @@ class Distinct(CountsInvalid, kw_only=False):
         positive_int(self.precision, "precision", least=4)
         if self.precision > 16:
             raise MetricInputError(f"precision={self.precision}; expected an integer from 4 to 16")
+        # Merged by maximum, so it does not matter how often a value is seen, or on how many
+        # devices.
         empty = np.zeros(1 << self.precision, np.uint8)
         self.registers = MetricAccumulator(empty, MetricReduceOp.max)
 
@@ -70,7 +72,9 @@ class Distinct(CountsInvalid, kw_only=False):
         rest = high << self.precision
         beyond = (32 - self.precision) + lax.clz(low)
         zeros = xp.where(rest == 0, beyond, lax.clz(rest))
+        # Past the end, where a scatter drops it.
         place = xp.where(used, place, size)
+        # A register of 0 is empty, so ranks begin at 1. They are at most 61, which fits a byte.
         rank = (zeros + 1).astype(xp.uint8)
         return self.replace(registers=extreme_at(self.registers, place, rank))
 

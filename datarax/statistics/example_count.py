@@ -48,11 +48,14 @@ class ExampleCount(LeafState):
         axes, is_mask = self._reduced(w), w.dtype == xp.bool_
         terms = [Term(w if is_mask else w != 0, axes)]
         if not is_mask:
+            # A row of weight 2 is two examples. So is one of any weight above 1: only whole weights
+            # count examples.
             terms.append(Term(w > 1, axes))
 
         def finish(number: jax.Array, several: jax.Array | None = None) -> Self:
             if several is not None:
                 number = number + several
+            # Cut off before the sum, which could overflow.
             return self._holding(self.number + xp.minimum(number, _SEVERAL))
 
         return Fold(terms, finish)

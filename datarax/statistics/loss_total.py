@@ -274,6 +274,7 @@ class LossTotal(CountsInvalid, kw_only=False):
         if not row.of_rows:  # of those, (..., 1)
             counts = xp.broadcast_to(counts, p.shape)
         w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
+        # Where there is no float64, or its errors would overflow, a loss is a part and an exponent.
         fits = errors_fit_float64(p, t, beside=w)
         if degree and not fits:
             value, scale = self._losses(counts, *_counted(_with_scaled_error, counts, p, t))
@@ -290,6 +291,8 @@ class LossTotal(CountsInvalid, kw_only=False):
                     return in_x64(self._losses, counts, *arrays)
                 return self._losses(counts, *arrays)
 
+            # Losses have several temporary arrays of the size of the batch, which stay in the cache
+            # by blocks.
             value, scale = by_blocks(losses, len(counts.shape) - row.of_rows, counts, p, t)
         if isinstance(value, tuple):
             if fits and (degree or row.fits_float64(parameter)):
@@ -298,6 +301,7 @@ class LossTotal(CountsInvalid, kw_only=False):
             else:
                 value = scaled_part(*value)
         # The powers of errors of 0 are 0: no mask is needed.
+        # A mask less is an operation less on each row.
         mask = None if isinstance(value, ScaledDouble) and w.dtype == np.bool_ and degree else w
         return (value, mask), (scale, w)
 

@@ -83,6 +83,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         """
         axes = tuple(range(x.ndim - len(self.shape)))
         w = None if w is None else xp.broadcast_to(w, x.shape)
+        # A sum of integers of 64 bits, or of fewer, is far from the ends of the range of floats.
         in_range = is_integer(x) and (w is None or w.dtype == np.bool_)
         of_total = partial(self._of_total, in_range=in_range)
         return in_one_pass(fold_of_products(((x, w),), axes, of_total))[0]
@@ -137,6 +138,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     def in_unit(self, unit: jax.Array) -> Self:
         """The sum of numbers that are in units of `2**unit`."""
         exponent = xp.asarray(self.exponent)
+        # An empty sum keeps the least exponent, or it would set the unit of a merge.
         unit = xp.where(self.scaled.high == 0, xp.int32(0), unit)
         return self._holding(self.scaled, exponent + unit)
 
@@ -272,6 +274,7 @@ class RowTotals(RowTerms, ScaledTotal):
         top = xp.maximum(top, xp.int32(NOTHING))
         shift = xp.minimum(target.by_tag(exponents) - target.of_rows(top), 0)
         terms = scaled_by(target.by_tag(self.scaled), shift)
+        # Asked second: only with the common unit are the terms numbers that can be added up.
         (total,) = yield target.apart("sum", [terms])
         return stacked.combine(stacked._holding(total, top))
 

@@ -60,6 +60,7 @@ class ScatterCounts(LeafState, kw_only=False):
 
     def __post_init__(self) -> None:
         self.shape = tuple(self.shape)
+        # Flat indices are int32, and one more than the last cell drops a row.
         if math.prod(self.shape) >= _FULL:
             raise MetricInputError(
                 f"a table of shape {self.shape}; expected fewer than 2**31 cells"
@@ -83,6 +84,8 @@ class ScatterCounts(LeafState, kw_only=False):
                 `place`.
         """
         if weights.dtype != xp.bool_:
+            # Into a table of the batch first: a scatter into the sums would round each weight at
+            # the size of the sum.
             batch = scatter_sum(replicated(place), replicated(weights), self.shape)
             total = DoubleFloat(*self.flushed) + batch
             return self.with_parts({"flushed": (total.high, total.low)})
@@ -94,6 +97,8 @@ class ScatterCounts(LeafState, kw_only=False):
 
         So that each cell can get `count` more.
         """
+        # By an upper bound of all cells: to look at each would read the whole table in every
+        # update.
         full = self.is_full(count)
         table = jax.tree.map(lambda x: x.reshape(-1), replicated((self.recent, self.flushed)))
         recent, flushed = _flush_where(full, table)
@@ -134,6 +139,7 @@ class ScatterCounts(LeafState, kw_only=False):
             w = DoubleFloat.of(weights[:, :, None])
             return self.holding(self.double + w.map(lambda w: table(w * counts.astype(w.dtype))))
         # A row counts less than 2**7 times, so this is the most that a cell can gain.
+        # Each row adds to one cell, so no cell gains more than all rows together.
         most = (place.size << 7) - 1
         recent, pending, flushed = self._with_room(most)
         recent = recent.reshape(self.shape) + table(xp.where(weights[:, :, None], counts, 0))
@@ -210,6 +216,7 @@ class ScatterCounts(LeafState, kw_only=False):
         return self.with_parts({"recent": recent, "pending": pending, "flushed": flushed})
 
     def to_mesh(self) -> list[Travel]:
+        # Flushed first: recent counts of all devices together may not fit an int32.
         return self._sums.with_value(self.double).to_mesh()
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:

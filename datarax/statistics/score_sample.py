@@ -65,6 +65,7 @@ class ScoreSample(Scores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # At least one row of each kind, or a class would have no share in the variance.
         capacity = max(self._kinds, self._room)
         strata = self._kinds * (len(self._edges_for(capacity)) + 1) ** self.models
         self.rows = RowSample(strata, capacity, self._width)
@@ -125,8 +126,10 @@ class ScoreSample(Scores):
         rows = xp.concatenate([*scores, *targets, w[:, None]], 1)
         counted, exact = w > 0, self.total.exact
         seen = exact.low if isinstance(exact, Exact) else exact.astype(xp.uint32)
+        # It may wrap: it only numbers the rows, for their random keys.
         seen = xp.sum(seen, dtype=xp.uint32)
         keys = row_keys(index, counted, seen, [rows, stratum], axes_of((self, rows)))
+        # All rows are counted, also those that are not kept.
         counts = at(xp.zeros(self.rows.strata, xp.int32))[stratum].add(counted.astype(xp.int32))
         sampled = self.rows.plus(rows, stratum, keys, counted)
         return self.with_parts({"rows": sampled, "total": self.total.update(counts)})
@@ -160,6 +163,7 @@ class ScoreSample(Scores):
         kept = at(xp.zeros(rows.strata, xp.int32))[stratum].add(rows.is_row.astype(xp.int32))
         exact = self.total.exact
         total = exact.to_float() if isinstance(exact, Exact) else as_float(exact)
+        # Horvitz and Thompson: a row that was kept stands for all of its stratum.
         stands_for = (total / xp.maximum(kept, 1).astype(total.dtype))[stratum]
         columns, end = xp.asarray(rows.data).T, self.models * self.size
         kind = stratum % xp.int32(self._kinds)

@@ -249,6 +249,7 @@ class Scores(CountsInvalid):
         groups = self.stored_groups()
         if not self.from_logits:
             return groups
+        # Only here: the order is that of log-odds, in which probabilities near 1 differ.
         return groups._replace(lowest=special.expit(groups.lowest))
 
 
@@ -268,6 +269,7 @@ def log_odds(logits: jax.Array, of_softmax: bool, dtype: np.dtype) -> jax.Array:
         z = DoubleFloat.of(logits).evaluated(softmax_log_odds).astype(dtype)
         if dtype == np.float64 != default_float():
             # Those of float64 logits, on the host, to 12 digits, for the same reason.
+            # Scores that differ by rounding alone would be two groups, and break ties.
             significand, exponent = np.frexp(z)
             z = np.ldexp(np.rint(significand * 2.0**40) / 2.0**40, exponent)
     return xp.where(xp.abs(z) > _MOST_LOG_ODDS, xp.sign(z) * xp.inf, z)
@@ -380,6 +382,8 @@ class ScoreBuffer(KeepsRows, Scores):
         w = w.astype(dtype)
         if self.num_classes is not None:
             own = int(self.ignored_class == 0)  # a class whose scores have the weight of the row
+            # One label and one weight in place of one for each class: with ten classes 22 floats a
+            # row, not 30.
             rest = xp.argmax(positive, -1)[:, None].astype(dtype), w[:, own : own + 1]
         else:
             rest = (xp.where(positive, w, -w),)
@@ -412,6 +416,7 @@ class ScoreBuffer(KeepsRows, Scores):
     def groups(self) -> Groups:
         """The weights by class and distinct score, each at the first place of its score."""
         scores, codes, *others = self._columns()
+        # Both keys decide the order. Only scores of float64 have a second one that is not 0.
         keys, some = sort_keys(scores, codes)
         others += some
         ordered = lax.sort((*keys, *others), dimension=-1, num_keys=len(keys))

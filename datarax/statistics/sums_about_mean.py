@@ -79,6 +79,7 @@ def sums_about_mean(
     is_exact = not in_units and is_mask and order == 2 and w.size < 2**29
     n, dtype = len(rows), rows[0].dtype
     # Weights are added up as floats, and so are masks of more elements than an int32 counts.
+    # A mask of so few elements is added up as an int32, which is exact.
     weights = None if is_mask and w.size < _MOST_COUNTED else exact_number(w.astype(dtype))
     terms: list[Term] = [Term(w if weights is None else weights, axes)]
     terms += [Term(x if is_mask else x * weights, axes) for x in rows]
@@ -119,6 +120,7 @@ def sums_about_mean(
             raised = [p * d for p, d in zip(raised, apart, strict=True)]
             again += map(weighted, raised)
         if crossed:
+            # In the same pass as the squares, which reads both variables anyway.
             again.append(weighted(apart[0] * apart[1]))
         results = reduced(again)
         co = results.pop() if crossed else None
@@ -188,6 +190,7 @@ def _weight_and_units(
 ) -> tuple[DoubleFloat, tuple[jax.Array, jax.Array]]:
     """The total weight, and the exponents of the units of values and of weights."""
     least = xp.int32(xp.finfo(dtype).minexp)
+    # The power of the unit, and of its inverse, must be normal numbers.
     unit = xp.clip(tops - xp.int32(DIGITS), least, -least)
     if not isinstance(total, ScaledDouble):
         # A float holds the number of a few rows.
@@ -266,6 +269,7 @@ def sums_on_host(
         """The weights of some rows and both variables, each (columns, rows)."""
         step = max(1, BLOCK // max(1, columns))
         for i in range(0, len(w), step):
+            # Columns first: NumPy adds up pairwise along a contiguous last axis, which rounds less.
             each, *both = (np.ascontiguousarray(part[i : i + step].T) for part in (w, x, y))
             yield each, both if counts_all else [xp.where(each != 0, part, 0) for part in both]
 
@@ -309,8 +313,10 @@ def sums_on_host(
         squares += [total(each, d, d) for d in apart]
         if crossed:
             co += total(each, *apart)
+    # The caller goes on in units in which no square overflows. That is slow, and rarely needed.
     if not np.isfinite(squares).all():
         return None
+    # Zero is right for equal values, and wrong where squares underflowed.
     if (small := squares < _LEAST_SQUARE).any():
         for each, both in blocks():
             differ = (np.stack(both) != centres[..., None]) & (each != 0)

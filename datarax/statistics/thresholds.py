@@ -65,6 +65,7 @@ def logit_below(threshold: float, dtype: str) -> float:
         context.prec = 60  # a double is exact in `Decimal`, but a product of two may be long
         exact = Decimal(threshold).ln() - (1 - Decimal(threshold)).ln()
         nearest = np.asarray(float(exact), dtype)[()]
+        # Rounded down, so that the float itself is not above the threshold, and the next one is.
         if Decimal(float(nearest)) > exact:
             nearest = np.nextafter(nearest, np.asarray(-np.inf, dtype))
     return float(nearest)
@@ -159,6 +160,7 @@ def check_sums_of_axes(preds: jax.Array, name: str) -> None:
     if not warns_of(preds) or not preds.size or is_integer(preds):
         return
     x, tolerance = _numbers(preds), max(FLOAT32_EPS**0.5, 4 * eps_of(preds))
+    # Scores that are no probabilities along any axis are no evidence of a swapped axis.
     if not ((x >= 0) & (x <= 1)).all():
         return
     first, last = (bool((abs(x.sum(axis) - 1) <= tolerance).all()) for axis in (1, -1))

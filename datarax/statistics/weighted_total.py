@@ -140,6 +140,7 @@ class ElapsedTotal(CountsInvalid):
     @property
     def lacks_time(self) -> bool:
         """True if there are values, and no update gave a time; of a state on the host."""
+        # The identity of a maximum: no time was ever given, not even 0.
         no_time = self.elapsed.parts[0] == -xp.inf
         return bool(no_time & (self.counted.weight.scaled.high > 0))
 
@@ -197,6 +198,8 @@ class EntropyTotals(CountsInvalid, kw_only=False):
         else:
             unusable = not_distribution(class_rows(x), given)
         w, invalid = rows_weight(unusable, weights)
+        # A row that is left out may hold anything, and its logarithm must not be NaN: 0 times NaN
+        # is NaN.
         p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
         if self.from_logits:
             log_p = special.log_softmax(p, axis=-1)
@@ -207,6 +210,7 @@ class EntropyTotals(CountsInvalid, kw_only=False):
             negentropy = xp.sum(special.xlogy(p, p), -1)
         p = xp.pad(p, ((0, 0), (0, self.num_classes - x.shape[1])))
         columns = xp.concatenate([p, negentropy[:, None], xp.ones_like(negentropy)[:, None]], 1)
+        # All sums in one reduction, that of weights too.
         batch = self.sums.emptied().of(columns, w[:, None])
         return self.with_batch(invalid, sums=self.sums.combine(batch))
 
