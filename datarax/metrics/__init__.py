@@ -222,7 +222,7 @@ from datarax.metrics.regression.scaled_errors import (
     RootMeanSquaredScaledError as RootMeanSquaredScaledError,
 )
 from datarax.metrics.regression.survival import ConcordanceIndex as ConcordanceIndex
-from datarax.metrics.segmentation.hausdorff import HausdorffDistance as HausdorffDistance
+from datarax.metrics.segmentation.boundary_iou import BoundaryIoU as BoundaryIoU
 from datarax.metrics.segmentation.overlap import Dice as Dice
 from datarax.metrics.segmentation.overlap import GeneralizedDice as GeneralizedDice
 from datarax.metrics.segmentation.overlap import MeanIoU as MeanIoU
@@ -231,6 +231,11 @@ from datarax.metrics.segmentation.overlap import (
 )
 from datarax.metrics.segmentation.overlap import PanopticQuality as PanopticQuality
 from datarax.metrics.segmentation.overlap import PixelAccuracy as PixelAccuracy
+from datarax.metrics.segmentation.surface_distances import HausdorffDistance as HausdorffDistance
+from datarax.metrics.segmentation.surface_distances import (
+    MeanSurfaceDistance as MeanSurfaceDistance,
+)
+from datarax.metrics.segmentation.surface_distances import SurfaceDice as SurfaceDice
 from datarax.metrics.vision.box_overlap import CIoU as CIoU
 from datarax.metrics.vision.box_overlap import DIoU as DIoU
 from datarax.metrics.vision.box_overlap import GIoU as GIoU

@@ -163,64 +163,131 @@ def overlap_by_image(
 # Masks.
 
 
-def masks(rng: np.random.Generator, size: int, *, fill: float = 0.3, seed: int = 1) -> Arrays:
+def masks(
+    rng: np.random.Generator,
+    size: int,
+    *,
+    fill: float = 0.3,
+    seed: int = 1,
+    sides: tuple[int, ...] = (SIDE, SIDE + 1),
+) -> Arrays:
     def one() -> np.ndarray:
-        mask = rng.random((size, SIDE, SIDE + 1)) < fill
-        mask[:, rng.integers(SIDE), rng.integers(SIDE)] = seed
+        mask = rng.random((size, *sides)) < fill
+        mask[:, *(rng.integers(n) for n in sides)] = seed
         return mask.astype(np.int32)
 
     return {"preds": one(), "target": one()}
 
 
-def empty(rng: np.random.Generator, size: int) -> Arrays:
-    """Masks of which every other image is empty."""
+def empty(rng: np.random.Generator, size: int, *, names: Any = ("preds", "target")) -> Arrays:
+    """Masks of which every other image is empty, from the second or from the first on."""
     drawn = masks(rng, size)
-    return {
-        name: x * (np.arange(size) % 2)[:, None, None].astype(np.int32) for name, x in drawn.items()
-    }
+    some = (np.arange(size) % 2)[:, None, None].astype(np.int32)
+    return {name: x * some if name in names else x for name, x in drawn.items()}
 
 
 MASKS = Inputs(
     "masks",
     draw=masks,
-    valid=lambda preds, target: (
-        (np.isin(preds, (0, 1)) & np.isin(target, (0, 1))).all((1, 2))
-        & (preds.any((1, 2)) == target.any((1, 2)))
-    ),
+    valid=lambda preds, target: (np.isin(preds, (0, 1)) & np.isin(target, (0, 1))).all((1, 2)),
     spoil={"preds": (-1, 2, 2**30), "target": (-1, 2, -100, 2**31 - 1)},
     hard={
         "one pixel": partial(masks, fill=0.0),
         "full": partial(masks, fill=1.0),
         "dense": partial(masks, fill=0.9),
         "both empty": empty,
+        "one empty": partial(empty, names=("preds",)),
         "equal": lambda rng, size: dict.fromkeys(("preds", "target"), masks(rng, size)["preds"]),
+    },
+)
+VOLUMES = Inputs(
+    "volumes",
+    draw=partial(masks, sides=(3, 4, 5), fill=0.5),
+    valid=lambda preds, target: (np.isin(preds, (0, 1)) & np.isin(target, (0, 1))).all((1, 2, 3)),
+    spoil=MASKS.spoil,
+    hard={
+        "full": partial(masks, sides=(3, 4, 5), fill=1.0),
+        "sparse": partial(masks, sides=(3, 4, 5), fill=0.0),
     },
 )
 
 
 def edge_of(mask: np.ndarray) -> np.ndarray:
     """The positions of pixels with a neighbour that is not in the mask."""
-    points = {tuple(p) for p in np.argwhere(mask)}
-    around = ((0, 1), (0, -1), (1, 0), (-1, 0))
-    edge = [p for p in points if any((p[0] + i, p[1] + j) not in points for i, j in around)]
-    return np.array(edge, np.float64).reshape(-1, 2)
+    points = {tuple(p) for p in np.argwhere(mask).tolist()}
+    steps = [*np.eye(mask.ndim, dtype=int), *-np.eye(mask.ndim, dtype=int)]
+    edge = [p for p in points if any(tuple((p + step).tolist()) not in points for step in steps)]
+    return np.array(edge, np.float64).reshape(-1, mask.ndim)
 
 
-def hausdorff_of(
+def distances_of(a: np.ndarray, b: np.ndarray, spacing: Any) -> tuple[np.ndarray, np.ndarray]:
+    """From each pixel on an edge to the nearest pixel on the other one, in both directions."""
+    p, q = (edge_of(x) * spacing for x in (a, b))
+    if not (len(p) and len(q)):
+        return np.full(len(p), np.inf), np.full(len(q), np.inf)
+    apart = np.sqrt(((p[:, None] - q) ** 2).sum(-1))
+    return apart.min(1), apart.min(0)
+
+
+def greatest(p: np.ndarray, q: np.ndarray, *, percentile: float = 100) -> float:
+    return max(np.percentile(x, percentile) for x in (p, q))
+
+
+def mean_distance(p: np.ndarray, q: np.ndarray, *, directed: bool = False) -> float:
+    return p.mean() if directed else np.concatenate([p, q]).mean()
+
+
+def share_within(p: np.ndarray, q: np.ndarray, *, tolerance: float) -> float:
+    # A distance that rounding alone puts above the tolerance is within it.
+    return (np.concatenate([p, q]) <= tolerance * (1 + 1e-9)).mean()
+
+
+def surface_of(
     w: np.ndarray,
     preds: np.ndarray,
     target: np.ndarray,
     *,
-    percentile: float = 100,
-    spacing: tuple[float, float] = (1, 1),
+    score: Any,
+    spacing: Any = 1.0,
+    one_empty: float = np.inf,
 ) -> float:
-    distances = np.full(len(w), np.nan)
+    scores = np.full(len(w), np.nan)
     for i in np.flatnonzero(w > 0):
-        a, b = (edge_of(x[i]) * spacing for x in (preds, target))
-        if len(a) and len(b):
-            apart = np.sqrt(((a[:, None] - b) ** 2).sum(-1))
-            distances[i] = max(np.percentile(apart.min(axis), percentile) for axis in (0, 1))
-    return mean_of(distances, w)
+        both = distances_of(preds[i], target[i], spacing)
+        if all(map(len, both)):
+            scores[i] = score(*both)
+        elif any(map(len, both)):
+            scores[i] = one_empty
+    return mean_of(scores, w)
+
+
+def of_classes(
+    w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, of_class: Any, average: str | None
+) -> Any:
+    """Scores of the masks of each class but the background; "macro" is averaged by image."""
+
+    def one(rows: slice) -> np.ndarray:
+        labels = range(1, PIXEL_CLASSES)
+        return np.array([of[k - 1](w[rows], preds[rows] == k, target[rows] == k) for k in labels])
+
+    of = of_class if isinstance(of_class, list) else [of_class] * (PIXEL_CLASSES - 1)
+    if average is None:
+        return one(slice(None))
+    means = np.array([mean_of(one(slice(i, i + 1))) for i in range(len(w))])
+    return mean_of(means, w) if len(w) else np.nan
+
+
+def boundary_iou(w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, distance: int) -> float:
+    scores = np.full(len(w), np.nan)
+    for i in np.flatnonzero(w > 0):
+        box = np.ones((3,) * preds[i].ndim, bool)
+        a, b = (
+            (x[i] > 0) > scipy.ndimage.binary_erosion(x[i] > 0, box, distance)
+            for x in (preds, target)
+        )
+        if (a | b).any():
+            scores[i] = (a & b).sum() / (a | b).sum()
+    return mean_of(scores, w)
 
 
 def scipy_hausdorff(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
@@ -233,6 +300,8 @@ def scipy_hausdorff(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> flo
         if len(a) and len(b):
             both = scipy.spatial.distance.directed_hausdorff
             distances[i] = max(both(a, b)[0], both(b, a)[0])
+        elif len(a) or len(b):
+            distances[i] = np.inf
     return mean_of(distances, w)
 
 
@@ -353,6 +422,100 @@ AVERAGE = 2 * PIXEL_CLASSES + 2
 # The quotient of sums of 16 products with weights, of one sign.
 BY_IMAGE = 20
 
+
+def surface_case(name: str, cls: Any, inputs: Inputs, oracle: Any, **config: Any) -> Case:
+    return Case(
+        name,
+        cls,
+        inputs,
+        oracle,
+        config,
+        reference=scipy_hausdorff if name == "hausdorff" else None,
+        # The root of a square 4, a mean over surfaces 4, and over classes 4.
+        ulps=12 + BY_IMAGE,
+        together=f"surfaces of {inputs.id}",
+    )
+
+
+APART, DEEP = (0.7, 1.3), (3.0, 0.7, 0.9)
+SURFACES = [
+    surface_case(
+        "hausdorff", metrics.HausdorffDistance, MASKS, partial(surface_of, score=greatest)
+    ),
+    surface_case(
+        "hausdorff_95",
+        metrics.HausdorffDistance,
+        MASKS,
+        partial(surface_of, score=partial(greatest, percentile=95), spacing=APART),
+        percentile=95,
+        spacing=APART,
+    ),
+    surface_case(
+        "hausdorff_3d",
+        metrics.HausdorffDistance,
+        VOLUMES,
+        partial(surface_of, score=partial(greatest, percentile=80), spacing=DEEP),
+        percentile=80,
+        spacing=DEEP,
+    ),
+    surface_case(
+        "hausdorff_classes",
+        metrics.HausdorffDistance,
+        IMAGES,
+        partial(of_classes, of_class=partial(surface_of, score=greatest), average="macro"),
+        num_classes=PIXEL_CLASSES,
+    ),
+    surface_case(
+        "surface_distance",
+        metrics.MeanSurfaceDistance,
+        MASKS,
+        partial(surface_of, score=mean_distance, spacing=APART),
+        spacing=APART,
+    ),
+    surface_case(
+        "surface_distance_directed",
+        metrics.MeanSurfaceDistance,
+        VOLUMES,
+        partial(surface_of, score=partial(mean_distance, directed=True), spacing=0.7),
+        spacing=0.7,
+        directed=True,
+    ),
+    surface_case(
+        "surface_dice",
+        metrics.SurfaceDice,
+        MASKS,
+        partial(surface_of, score=partial(share_within, tolerance=1.4), spacing=APART, one_empty=0),
+        tolerance=1.4,
+        spacing=APART,
+    ),
+    surface_case(
+        "surface_dice_classes",
+        metrics.SurfaceDice,
+        IMAGES,
+        partial(
+            of_classes,
+            of_class=[
+                partial(surface_of, score=partial(share_within, tolerance=x), one_empty=0)
+                for x in (0.0, 2.0)
+            ],
+            average=None,
+        ),
+        tolerance=(0.0, 2.0),
+        num_classes=PIXEL_CLASSES,
+        average=None,
+    ),
+    surface_case("boundary_iou", metrics.BoundaryIoU, MASKS, partial(boundary_iou, distance=1)),
+    surface_case(
+        "boundary_iou_classes",
+        metrics.BoundaryIoU,
+        IMAGES,
+        partial(of_classes, of_class=partial(boundary_iou, distance=2), average=None),
+        distance=2,
+        num_classes=PIXEL_CLASSES,
+        average=None,
+    ),
+]
+
 CASES = [
     *(
         Case(
@@ -431,21 +594,7 @@ CASES = [
             ("mean_iou", metrics.MeanIoU, 1, {"average": "micro"}),
         )
     ),
-    *(
-        Case(
-            name,
-            metrics.HausdorffDistance,
-            MASKS,
-            partial(hausdorff_of, **config),
-            config,
-            reference=scipy_hausdorff if not config else None,
-            ulps=4 + BY_IMAGE,
-        )
-        for name, config in (
-            ("hausdorff", {}),
-            ("hausdorff_95", {"percentile": 95, "spacing": (0.7, 1.3)}),
-        )
-    ),
+    *SURFACES,
     *(
         Case(
             f"panoptic_{quality}_{average}",

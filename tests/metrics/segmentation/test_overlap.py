@@ -1,15 +1,12 @@
-"""Segmentation: worked examples, distances and matches in larger images, errors."""
+"""Segmentation: worked examples, matches in larger images, errors."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.ndimage
-import scipy.spatial.distance
 
 import datarax
 from datarax import metrics
-from datarax.metrics.segmentation.hausdorff import edges, percentile_of, squared_distance
 from datarax.testing import assert_within_ulps
 from tests.helpers import update
 
@@ -121,61 +118,6 @@ def test_classes_that_an_image_does_not_have():
         metrics.Dice(num_classes=2, empty="one")
 
 
-# Distances.
-
-
-@pytest.mark.parametrize("spacing", [(1.0, 1.0), (0.5, 3.0)])
-def test_the_distance_transform(spacing, rng):
-    points = rng.random((6, 23, 40)) < np.array([0, 0.002, 0.01, 0.1, 0.9, 1])[:, None, None]
-    got = jax.jit(squared_distance, static_argnums=(1, 2))(points, spacing, jnp.dtype("float32"))
-    for image, square in zip(points, np.asarray(got), strict=True):
-        if not image.any():
-            assert np.isinf(square).all()
-            continue
-        want = scipy.ndimage.distance_transform_edt(~image, sampling=spacing)
-        np.testing.assert_allclose(np.sqrt(square), want, rtol=3e-7)
-
-
-def test_edges(rng):
-    masks = rng.random((4, 9, 14)) < 0.8
-    for mask, edge in zip(masks, np.asarray(jax.jit(edges)(masks)), strict=True):
-        np.testing.assert_array_equal(edge, mask > scipy.ndimage.binary_erosion(mask))
-
-
-@pytest.mark.parametrize("percent", [0, 37.5, 50, 95, 99.9, 100])
-def test_percentiles(percent, rng):
-    values = rng.random((3, 4000)).astype(np.float32)
-    where = np.arange(4000) < np.array([[4000], [1], [1234]])
-    got = jax.jit(percentile_of, static_argnums=2)(values, where, percent)
-    for row, chosen, value in zip(values, where, np.asarray(got), strict=True):
-        assert_within_ulps(value, np.percentile(row[chosen].astype(np.float64), percent), 4)
-
-
-def test_hausdorff_distance_of_large_masks(rng):
-    blob = scipy.ndimage.gaussian_filter(rng.normal(size=(2, 3, 64, 80)), (0, 0, 6, 6)) > 0
-    want = []
-    for a, b in zip(*blob, strict=True):
-        points = [np.argwhere(x > scipy.ndimage.binary_erosion(x)) for x in (a, b)]
-        directed = scipy.spatial.distance.directed_hausdorff
-        want.append(max(directed(*points)[0], directed(*points[::-1])[0]))
-    got = update(metrics.HausdorffDistance(), *blob).compute()
-    assert_within_ulps(got, np.mean(want), 8)
-
-
-@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
-def test_masks_that_are_empty():
-    preds, target = np.zeros((3, 4, 5), bool), np.zeros((3, 4, 5), bool)
-    preds[0, 1, 1] = target[0, 1, 4] = preds[1, 0, 0] = True
-    metric = update(
-        metrics.HausdorffDistance(spacing=(1.0, 0.5), on_invalid="exclude"), preds, target
-    )
-    # The second has no distance and is invalid; the third has two empty masks.
-    assert metric.compute() == 1.5
-    assert int(metric.invalid_count()) == 1
-    with pytest.warns(datarax.InvalidValuesWarning, match="1 values or examples"):
-        assert metric.results() == 1.5
-
-
 # Segments.
 
 
@@ -253,10 +195,6 @@ def test_configuration_is_checked():
         metrics.PixelAccuracy(num_classes=2, average="weighted")
     with pytest.raises(datarax.MetricInputError, match="aggregate='batch'"):
         metrics.GeneralizedDice(num_classes=2, aggregate="batch")
-    with pytest.raises(datarax.MetricInputError, match="percentile=101"):
-        metrics.HausdorffDistance(percentile=101)
-    with pytest.raises(datarax.MetricInputError, match="spacing="):
-        metrics.HausdorffDistance(spacing=(1.0, 0.0))
     with pytest.raises(datarax.MetricInputError, match=r"things=\(2,\)"):
         metrics.PanopticQuality(num_classes=2, things=(2,))
     with pytest.raises(datarax.MetricInputError, match="ignore_index=1"):
@@ -270,8 +208,6 @@ def test_configuration_is_checked():
     [
         (metrics.GeneralizedDice(num_classes=2), (3, 4), (4, 3), r"\(3, 4\).*\(4, 3\)"),
         (metrics.GeneralizedDice(num_classes=2), (3,), (3,), r"\(3,\).*images"),
-        (metrics.HausdorffDistance(), (3, 4), (3, 4), r"\(3, 4\).*\(N, H, W\)"),
-        (metrics.HausdorffDistance(), (1, 3, 4), (3, 4), r"\(1, 3, 4\).*\(3, 4\)"),
         (metrics.PanopticQuality(num_classes=2, things=()), (1, 3, 3), (1, 3, 3), r"\(1, 3, 3\)"),
     ],
 )
