@@ -22,6 +22,7 @@ from datarax._errors import MetricTimeoutError as MetricTimeoutError
 from datarax._errors import MetricTypeError as MetricTypeError
 from datarax._errors import MissingExtraError as MissingExtraError
 from datarax._errors import NotAddressableError as NotAddressableError
+from datarax._errors import NoWordsWarning as NoWordsWarning
 from datarax._errors import PlatformWarning as PlatformWarning
 from datarax._errors import PrecisionWarning as PrecisionWarning
 from datarax._errors import ReferencesWarning as ReferencesWarning

@@ -347,6 +347,19 @@ def python_int(value: Any) -> Any:
     return value.item() if isinstance(value, np.integer) else value
 
 
+def check_function(value: object, name: str, of: str) -> None:
+    """Raises unless an option is a function, which can be hashed as all configuration."""
+    if not callable(value):
+        raise MetricTypeError(f"{name}={kind(value)}; expected a function of {of}")
+    try:
+        hash(value)
+    except TypeError as error:
+        raise MetricTypeError(
+            f"{name}={kind(value)} cannot be hashed; expected a function, for example one "
+            f"defined at the top of a module that calls it"
+        ) from error
+
+
 def positive_int(value: object, name: str, *, least: int = 1) -> None:
     """Raises unless a configuration value is an integer of at least `least`."""
     # `True` is an `int`, and likely an argument in the wrong place.

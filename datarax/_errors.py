@@ -95,6 +95,10 @@ class ReferencesWarning(UserWarning):
     """The references of N texts are N lists of N, which may be meant the other way round."""
 
 
+class NoWordsWarning(UserWarning):
+    """Texts that have letters have no words, because a tokenizer is made for other languages."""
+
+
 class MetricTimeoutError(DataraxError, TimeoutError):
     """A window did not finish, or another process did not arrive, within the timeout."""
 

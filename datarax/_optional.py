@@ -11,7 +11,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "checkpoint": ("orbax-checkpoint",),
     "console": ("rich",),
     "dask": ("distributed",),
-    "evaluate": ("jinja2", "matplotlib", "pyarrow", "rapidfuzz", "rich", "sacrebleu"),
+    "evaluate": ("jinja2", "matplotlib", "nltk", "pyarrow", "rapidfuzz", "rich", "sacrebleu"),
     "keras": ("keras",),
     "mlflow": ("alembic", "mlflow-skinny", "sqlalchemy", "sqlparse"),
     "parquet": ("pyarrow",),
@@ -19,7 +19,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "ray": ("ray",),
     "spark": ("pandas", "pyarrow", "pyspark"),
     "tensorboard": ("pillow", "tensorboardX"),
-    "text": ("rapidfuzz", "sacrebleu"),
+    "text": ("nltk", "rapidfuzz", "sacrebleu"),
     "wandb": ("wandb",),
 }
 """The packages of each extra, as pip knows them. A test compares them with `pyproject.toml`."""

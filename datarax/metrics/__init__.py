@@ -127,6 +127,10 @@ from datarax.metrics.language.error_rates import MER as MER
 from datarax.metrics.language.error_rates import WER as WER
 from datarax.metrics.language.error_rates import WIL as WIL
 from datarax.metrics.language.error_rates import WIP as WIP
+from datarax.metrics.language.error_rates import WordErrors as WordErrors
+from datarax.metrics.language.extended_edit_distance import (
+    ExtendedEditDistance as ExtendedEditDistance,
+)
 from datarax.metrics.language.pass_at_k import PassAtK as PassAtK
 from datarax.metrics.language.summaries import ROUGE as ROUGE
 from datarax.metrics.language.token_accuracy import SequenceAccuracy as SequenceAccuracy

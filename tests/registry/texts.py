@@ -25,11 +25,13 @@ from tests.registry.language import weighted_mean
 _PLAIN = (
     "the a an cat dog sat on mat, (hi) Rain 3.5 l'eau U.S. don't 1,000 x; y: END state-of-the-art"
 )
-_OTHER = "über 東京 naïve e\u0301 😀"
+_OTHER = "über x東京 naïve e\u0301 😀"
 WORDS = f"{_PLAIN} {_OTHER}".split()
+"""Each text with letters has words for ROUGE, which warns otherwise."""
 LONGEST, REFERENCES = 8, 2
 CHARACTERS, RATIO = 2, 1
 KEYS = ("rouge1", "rougeL", "rougeLsum")
+KINDS = ("substitutions", "deletions", "insertions", "hits")
 
 
 def joined(words: np.ndarray, used: np.ndarray, line: np.ndarray) -> np.ndarray:
@@ -187,18 +189,82 @@ def ter(w: np.ndarray, preds: list[str], target: list[list[str]]) -> float:
     return 100 * total / words if words else np.nan
 
 
+@of_some
+def word_errors_of_some(w: np.ndarray, preds: list[str], target: list[str]) -> dict[str, float]:
+    each = [kinds_of_errors(p, t) for p, t in zip(preds, target, strict=True)]
+    return {name: fsum(w * x) for name, x in zip(KINDS, np.array(each).T, strict=True)}
+
+
+def word_errors(w: np.ndarray, **texts: np.ndarray) -> Any:
+    return word_errors_of_some(w, **texts) if w.any() else dict.fromkeys(KINDS, 0.0)
+
+
 @cache
-def rouge_of(text: str, references: tuple[str, ...]) -> tuple[float, ...]:
-    each = rouge_scorer.RougeScorer(KEYS).score_multi(references, text)
-    return tuple(each[key].fmeasure for key in KEYS)
+def kinds_of_errors(text: str, reference: str) -> tuple[int, ...]:
+    words = jiwer.process_words([reference], [text])
+    return tuple(getattr(words, name) for name in KINDS)
 
 
-def rouge_scores(w: np.ndarray, preds: list[str], target: list[list[str]]) -> dict[str, float]:
-    scores = np.array([rouge_of(p, tuple(t)) for p, t in zip(preds, target, strict=True)])
-    return {key: weighted_mean(w, scores[:, i]) for i, key in enumerate(KEYS)}
+ALL = {"f": "", "precision": "_precision", "recall": "_recall"}
 
 
-rouge = of_some(rouge_scores, dict.fromkeys(KEYS, np.nan))
+@cache
+def rouge_of(text: str, references: tuple[str, ...], stemmer: bool) -> dict[str, float]:
+    """The numbers of the first reference with the greatest F-score."""
+    scorer = rouge_scorer.RougeScorer(KEYS, use_stemmer=stemmer)
+    found, each = {}, [scorer.score(reference, text) for reference in references]
+    for key in KEYS:
+        f = np.array([scores[key].fmeasure for scores in each])
+        best = each[np.flatnonzero(f > f.max() - 1e-9)[0]][key]
+        found[key] = best.fmeasure
+        found |= {f"{key}_{name}": getattr(best, name) for name in ("precision", "recall")}
+    return found
+
+
+def rouge(scores: tuple[str, ...], stemmer: bool) -> Oracle:
+    names = [key + ALL[score] for key in KEYS for score in scores]
+
+    def means(w: np.ndarray, preds: list[str], target: list[list[str]]) -> dict[str, float]:
+        each = [rouge_of(p, tuple(t), stemmer) for p, t in zip(preds, target, strict=True)]
+        return {name: weighted_mean(w, np.array([x[name] for x in each])) for name in names}
+
+    return of_some(means, dict.fromkeys(names, np.nan))
+
+
+def written_apart(text: str) -> str:
+    """A text as the extended edit distance compares it: punctuation stands by itself."""
+    text = text.rstrip()
+    for mark in ".!?,":
+        text = text.replace(mark, f" {mark}")
+    text = re.sub(r"\s+", " ", text)
+    text = re.sub(r"(\d) ([.,]) (\d)", r"\1\2\3", text)
+    text = text.replace("e . g .", "e.g.").replace("i . e .", "i.e.").replace("U . S .", "U.S.")
+    return f" {text} "
+
+
+@cache
+def extended_distance(text: str, reference: str) -> float:
+    """The definition, cell by cell: deletions of 0.2, insertions and substitutions of 1, jumps of 2
+    at the blanks of the reference, and 0.3 for a place of the text that is visited again or never.
+    """
+    text, reference = written_apart(text), written_apart(reference)
+    above = [0.0, *[1.0] * len(text)]
+    visits = Counter()
+    for letter in reference:
+        costs = [above[0] + 1]
+        for i, own in enumerate(text):
+            aligned = above[i] + (own != letter)
+            costs.append(min(costs[i] + 0.2, aligned, above[i + 1] + 1))
+        cheapest = costs.index(min(costs))
+        visits[cheapest] += 1
+        jump = 2 + costs[cheapest] if letter == " " else np.inf
+        above = [min(cost, jump) for cost in costs]
+    again = 0.3 * sum(visits[i] - 1 if visits[i] else 1 for i in range(len(text) + 1))
+    return min(1.0, (above[-1] + again) / (len(reference) + again))
+
+
+def least_of(score: Callable[[str, str], float]) -> Oracle:
+    return best_of(lambda text, other: -score(text, other), sign=-1)
 
 
 def squad_words(answer: str) -> list[str]:
@@ -243,12 +309,12 @@ def squad_f1(answer: str, gold: str) -> float:
     return 2 * precision * recall / (precision + recall) if same else 0.0
 
 
-def best_of(score: Callable[[str, str], float]) -> Oracle:
+def best_of(score: Callable[[str, str], float], sign: int = 1) -> Oracle:
     """The mean over texts of the best score with a reference."""
 
     def mean(w: np.ndarray, preds: list[str], target: list[list[str]]) -> float:
         best = [max(score(p, t) for t in ts) for p, ts in zip(preds, target, strict=True)]
-        return weighted_mean(w, np.array(best))
+        return weighted_mean(w, sign * np.array(best))
 
     return of_some(mean)
 
@@ -285,6 +351,7 @@ CASES = [
     case(metrics.WER, PAIRS, error_rate(jiwer.process_words, "wer"), exact=True),
     case(metrics.CER, PAIRS, error_rate(jiwer.process_characters, "cer"), exact=True),
     case(metrics.MER, PAIRS, error_rate(jiwer.process_words, "mer"), exact=True),
+    case(metrics.WordErrors, PAIRS, word_errors, exact=True, empty=0),
     # Two quotients and their product; WIL subtracts it from 1.
     case(metrics.WIP, PAIRS, error_rate(jiwer.process_words, "wip"), ulps=4, exact=True),
     case(
@@ -308,7 +375,16 @@ CASES = [
     ),
     case(metrics.TER, REFERENCED, ter, ulps=2),
     # Each score is rounded, and their mean.
-    case(metrics.ROUGE, REFERENCED, rouge, {"rouge_keys": KEYS}, ulps=3),
+    case(metrics.ROUGE, REFERENCED, rouge(("f",), False), {"rouge_keys": KEYS}, ulps=3),
+    case(
+        metrics.ROUGE,
+        REFERENCED,
+        rouge(tuple(ALL), True),
+        {"rouge_keys": KEYS, "scores": tuple(ALL), "stemmer": True},
+        name="rouge_stemmed",
+        ulps=3,
+    ),
+    case(metrics.ExtendedEditDistance, REFERENCED, least_of(extended_distance), ulps=3),
     case(metrics.TextExactMatch, REFERENCED, best_of(written_equal), exact=True),
     case(
         metrics.TextExactMatch,

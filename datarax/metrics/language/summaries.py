@@ -1,13 +1,17 @@
 """ROUGE: how much of a reference a summary has."""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import cache, lru_cache
 from itertools import chain
 
 import numpy as np
 
-from datarax._errors import MetricInputError
+from datarax._checks import check_function, choice, kind, warn
+from datarax._errors import MetricInputError, MetricTypeError, NoWordsWarning
 from datarax._optional import optional
 from datarax._typing import PyTree
+from datarax._update_context import update_context
 from datarax.metrics.language.ngrams import Integers, Sequences, gram_totals, grams
 from datarax.metrics.language.text_metric import TextMetric, flat
 from datarax.metrics.language.text_tokens import rouge_words
@@ -21,78 +25,179 @@ class ROUGE(TextMetric):
 
     A dict: `rouge1` and `rouge2`, of n-grams of 1 and 2 words; `rougeL`, of the longest common
     subsequence; `rougeLsum`, of the union of those of all sentences, which are separated by line
-    breaks. Of several references, the one with the best score counts, for each by itself. As
-    `rouge_score.rouge_scorer.RougeScorer` without a stemmer. `rougeL` needs the extra `text`. No
-    data gives NaN; a text or a reference without words gives 0.
+    breaks. With `scores=("f", "precision", "recall")` also `rouge1_precision`, `rouge1_recall`, and
+    so on. Of several references, the first with the greatest F-score counts, for each key by
+    itself. As `rouge_score.rouge_scorer.RougeScorer`. `rougeL` and `stemmer` need the extra `text`.
+    No data gives NaN; a text or a reference without words gives 0.
+
+    Words are runs of the letters a to z and of digits. A text of other letters, such as Nepali, has
+    no words then, and its scores are 0: the update warns (`NoWordsWarning`), and a `tokenizer` is
+    the remedy.
 
     C.-Y. Lin (2004), https://aclanthology.org/W04-1013.
 
     Raises:
         ImportError: rapidfuzz is not installed, and `rougeL` is asked for.
-        MetricInputError: a key that is not known.
+        MetricInputError: a key or a score that is not known; both a stemmer and a tokenizer.
+        MetricTypeError: `tokenizer` is no function, or gives something else than a list of strings.
 
     Example:
         >>> from datarax.metrics import ROUGE
         >>> metric = ROUGE().update(["the cat sat on the mat"], ["a cat sat on the mat today"])
         >>> print({name: round(float(x), 3) for name, x in metric.compute().items()})
         {'rouge1': 0.769, 'rouge2': 0.727, 'rougeL': 0.769, 'rougeLsum': 0.769}
+        >>> words = ROUGE(rouge_keys="rouge1", tokenizer=str.split).update(["नमस्ते संसार"], ["नमस्ते"])
+        >>> print({name: round(float(x), 3) for name, x in words.compute().items()})
+        {'rouge1': 0.667}
     """
 
     higher_is_better = True
     rouge_keys: tuple[str, ...] = ("rouge1", "rouge2", "rougeL", "rougeLsum")
     """The scores: "rougeL", "rougeLsum", or "rouge1" to "rouge9" for n-grams of that length."""
 
+    stemmer: bool = False
+    """Whether words of more than three letters are compared by their stems: Porter's, of English,
+    by NLTK."""
+    tokenizer: Callable[[str], list[str]] | None = None
+    """A function of a text that gives its words, such as `str.split`, for other languages. A
+    function is configuration: pass the same one every time, not a new lambda."""
+    scores: tuple[str, ...] = ("f",)
+    """What is given of each key: "f", "precision", "recall"."""
+
     def __post_init__(self) -> None:
-        keys = (self.rouge_keys,) if isinstance(self.rouge_keys, str) else tuple(self.rouge_keys)
-        for key in keys:
+        self.rouge_keys = _names(self.rouge_keys)
+        for key in self.rouge_keys:
             known = key in _OF_SEQUENCES or (key[:5] == "rouge" and key[5:] in set("123456789"))
             if not known:
                 raise MetricInputError(
                     f"rouge_keys has {key!r}; expected 'rouge1' to 'rouge9', 'rougeL', 'rougeLsum'"
                 )
-        self.rouge_keys = keys
+        self.scores = _names(self.scores)
+        for score in self.scores:
+            choice(score, tuple(_SUFFIXES), "scores")
+        if self.tokenizer is not None:
+            check_function(self.tokenizer, "tokenizer", "a string")
+            if self.stemmer:
+                raise MetricInputError(
+                    "stemmer=True and tokenizer= are given; expected one of them: a tokenizer can "
+                    "give stems itself"
+                )
         super().__post_init__()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each result."""
+        return tuple(key + _SUFFIXES[score] for key in self.rouge_keys for score in self.scores)
+
+    @property
     def width(self) -> int:
-        return len(self.rouge_keys)
+        return len(self.names)
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         others, owner = flat(references)
-        words = [rouge_words(text) for text in (*preds, *others)]
+        texts, size = [*preds, *others], len(preds)
+        words = list(map(self._words, texts))
+        if self.tokenizer is None:
+            _warn_of_no_words(texts, words)
         sequences = Sequences.of(words)
-        size = len(preds)
         orders = [int(key[5:]) for key in self.rouge_keys if key not in _OF_SEQUENCES]
-        scores = {}
+        common, totals = {}, {}
         for n, table in enumerate(grams(sequences, max(orders, default=0)), 1):
             of_texts, of_others = table.split(size)
-            common = of_texts.matches(of_others, owner)
-            scores[f"rouge{n}"] = _f(common, gram_totals(sequences.lengths, n), owner)
+            common[f"rouge{n}"] = of_texts.matches(of_others, owner)
+            totals[f"rouge{n}"] = gram_totals(sequences.lengths, n)
         if "rougeL" in self.rouge_keys:
             length = optional("rapidfuzz.distance", "text", "ROUGE").LCSseq.similarity
-            common = [length(words[i], other) for i, other in zip(owner, words[size:], strict=True)]
-            scores["rougeL"] = _f(np.array(common), sequences.lengths, owner)
+            common["rougeL"] = np.array([
+                length(words[i], other) for i, other in zip(owner, words[size:], strict=True)
+            ])  # fmt: skip
         if "rougeLsum" in self.rouge_keys:
-            lines = [list(map(rouge_words, text.split("\n"))) for text in (*preds, *others)]
-            common = [
+            lines = [list(map(self._words, text.split("\n"))) for text in texts]
+            common["rougeLsum"] = np.array([
                 union_of_subsequences(lines[i], other)
                 for i, other in zip(owner, lines[size:], strict=True)
-            ]
-            scores["rougeLsum"] = _f(np.array(common), sequences.lengths, owner)
-        # The references of a text are next to each other, and there is at least one.
-        starts = np.searchsorted(owner, np.arange(size))
-        best = [np.maximum.reduceat(scores[key], starts) for key in self.rouge_keys]
-        return np.stack(best, 1)
+            ])  # fmt: skip
+        found = [
+            best_scores(common[key], totals.get(key, sequences.lengths), owner, size)[score]
+            for key in self.rouge_keys
+            for score in self.scores
+        ]
+        return np.stack(found, 1)
+
+    def _words(self, text: str) -> list[str]:
+        if self.tokenizer is None:
+            words = rouge_words(text)
+            return list(map(_stem(), words)) if self.stemmer else words
+        words = self.tokenizer(text)
+        if not isinstance(words, list | tuple) or not all(isinstance(x, str) for x in words):
+            raise MetricTypeError(
+                f"ROUGE: tokenizer gives {kind(words)} of {text[:20]!r}; expected a list of strings"
+            )
+        return list(words)
 
     def compute(self) -> PyTree:
-        return {key: quotient(self.sums[i], self.sums[-1]) for i, key in enumerate(self.rouge_keys)}
+        return {name: quotient(self.sums[i], self.sums[-1]) for i, name in enumerate(self.names)}
 
 
-def _f(common: Integers, totals: Integers, owner: Integers) -> np.ndarray:
-    """The F-score of each reference: 2 common / (own + reference), 0 where one is empty."""
-    size = len(totals) - len(owner)
-    both = totals[:size][owner] + totals[size:]
-    return 2 * common / np.maximum(both, 1)
+_SUFFIXES = {"f": "", "precision": "_precision", "recall": "_recall"}
+
+
+def _names(given: object) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)  # type: ignore[arg-type]
+
+
+@cache
+def _stem() -> Callable[[str], str]:
+    """Porter's stemmer, of words of more than three letters."""
+    stem = optional("nltk.stem.porter", "text", "ROUGE(stemmer=True)").PorterStemmer().stem
+
+    @lru_cache(2**16)
+    def stem_of(word: str) -> str:
+        return stem(word) if len(word) > 3 else word
+
+    return stem_of
+
+
+def _warn_of_no_words(texts: list[str], words: list[list[str]]) -> None:
+    """Warns of texts that have letters, of which none is one of a word."""
+    if update_context.get().checks == "none":
+        return
+    strange = [
+        text
+        for text, some in zip(texts, words, strict=True)
+        if not some and any(map(str.isalpha, text))
+    ]
+    if strange:
+        warn(
+            f"ROUGE: {len(strange)} of {len(texts)} texts have letters and no words, such as "
+            f"{strange[0][:20]!r}, and their scores are 0: words are runs of a to z and digits. "
+            f"Give tokenizer=, a function that gives the words of a text, such as str.split",
+            NoWordsWarning,
+        )
+
+
+def best_scores(
+    common: Integers, totals: Integers, owner: Integers, size: int
+) -> dict[str, np.ndarray]:
+    """The F-score, precision and recall of each text with its best reference, (size,).
+
+    What a text and a reference have in common over what both have. 0 where one is empty.
+
+    Args:
+        common: what each reference has in common with its text.
+        totals: what each text and, after them, each reference has.
+        owner: the number of the text of each reference, in increasing order.
+        size: the number of texts. Each has a reference.
+    """
+    own, other = totals[:size][owner], totals[size:]
+    f = 2 * common / np.maximum(own + other, 1)
+    starts = np.searchsorted(owner, np.arange(size))
+    is_best = f == np.maximum.reduceat(f, starts)[owner]
+    best = np.flatnonzero(is_best)
+    first = best[np.searchsorted(owner[best], np.arange(size))]
+    scores = {"f": f, "precision": common / np.maximum(own, 1)}
+    scores["recall"] = common / np.maximum(other, 1)
+    return {name: x[first] for name, x in scores.items()}
 
 
 def union_of_subsequences(text: list[list[str]], reference: list[list[str]]) -> int:

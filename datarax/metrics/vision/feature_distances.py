@@ -5,8 +5,8 @@ from typing import Self
 
 import jax
 
-from datarax._checks import as_float, kind, numeric, positive_int, real
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, check_function, numeric, positive_int, real
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
@@ -23,19 +23,6 @@ from datarax.statistics.weighted_total import EntropyTotals
 
 Features = Callable[[jax.Array], jax.Array] | None
 """Maps inputs (N, ...) to features (N, F), each row by itself; None if inputs are features."""
-
-
-def check_function(features: object) -> None:
-    """Raises unless `features` can be called and hashed."""
-    if not callable(features):
-        raise MetricTypeError(f"features={kind(features)}; expected a function of an array")
-    try:
-        hash(features)
-    except TypeError as error:
-        raise MetricTypeError(
-            f"features={kind(features)} cannot be hashed; expected a function, for example one "
-            "defined at the top of a module that calls it"
-        ) from error
 
 
 def features_of(features: Features, inputs: ArrayLike, name: str) -> jax.Array:
@@ -117,7 +104,7 @@ class TwoSets(Metric):
 
     def __post_init__(self) -> None:
         if self.features is not None:
-            check_function(self.features)
+            check_function(self.features, "features", "an array")
         positive_int(self.num_features, "num_features")
 
     def update(
@@ -273,7 +260,7 @@ class InceptionScore(Metric, OfProbabilities):
 
     def __post_init__(self) -> None:
         if self.features is not None:
-            check_function(self.features)
+            check_function(self.features, "features", "an array")
         self.statistic = EntropyTotals.from_fields(self)
 
     def update(self, preds: ArrayLike, *, weights: Weights = None) -> Self:
@@ -357,7 +344,7 @@ class PerceptualDistance(ImageScore):
     """The weights of the channels of each map; `None` for 1."""
 
     def __post_init__(self) -> None:
-        check_function(self.features)
+        check_function(self.features, "features", "an array")
         if self.channel_weights is not None:
             self.channel_weights = tuple(
                 tuple(real(weight, "channel_weights") for weight in weights)

@@ -201,6 +201,18 @@ def test_more_misuse():
         metrics.SelfBLEU().update(["a"])
     with pytest.raises(datarax.MetricInputError, match="rouge_keys has 'rouge0'"):
         metrics.ROUGE(rouge_keys=("rouge0",))
+    with pytest.raises(datarax.MetricInputError, match="scores='fmeasure'"):
+        metrics.ROUGE(scores="fmeasure")
+    with pytest.raises(datarax.MetricInputError, match="stemmer=True and tokenizer= are given"):
+        metrics.ROUGE(stemmer=True, tokenizer=str.split)
+    with pytest.raises(datarax.MetricTypeError, match="tokenizer=str; expected a function"):
+        metrics.ROUGE(tokenizer="13a")
+    with pytest.raises(datarax.MetricTypeError, match="ROUGE: tokenizer gives str of 'a b'"):
+        metrics.ROUGE(tokenizer=str.lower).update(["a b"], ["a"])
+    with pytest.raises(datarax.MetricInputError, match="rho=-1"):
+        metrics.ExtendedEditDistance(rho=-1)
+    with pytest.raises(datarax.MetricInputError, match="language='de'"):
+        metrics.ExtendedEditDistance(language="de")
     with pytest.raises(TypeError):
         metrics.BLEU().update(["a"])
     with pytest.raises(datarax.MetricInputError, match="max_order"):
