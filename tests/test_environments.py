@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import datarax
+from datarax.algebra.pytrees import children_of
 from datarax.metric.arguments import arguments
 from datarax.testing import assert_within_ulps
 from tests.conftest import seed
@@ -239,7 +240,7 @@ def of_each_metric_and_statistic() -> list[Case]:
     found, classes, statistics = [], set(), set()
     for case in CASES:
         metric = case.make()
-        statistic = metric.children().get("statistic", metric)
+        statistic = children_of(metric).get("statistic", metric)
         kind = jax.tree.structure(statistic), case.inputs.id
         if case.cls not in classes or kind not in statistics:
             found.append(case)

@@ -172,6 +172,11 @@ def _unflatten_flat(cls: type[Node], flat: _Flat, arrays: Iterable[jax.Array]) -
     return self
 
 
+def children_of(state: object) -> dict[str, PyTree]:
+    """The children by attribute: states or pytrees of states; of a leaf state, its arrays."""
+    return {name: getattr(state, name) for name in vars(state)["_children"]}
+
+
 def make_children(self: StateNode) -> bool:
     """Makes the children of a flat state from its arrays; False if it has none of these."""
     if self._arrays is None:
@@ -198,14 +203,14 @@ def map_leaf_states(function: Callable[[list[Leaf]], list[Leaf]], tree: Tree) ->
 
 def opened(tree: PyTree) -> PyTree:
     """The pytree with the children of each flat state in its place."""
-    return jax.tree.map(lambda x: opened(x.children()) if _is_flat(x) else x, tree, is_leaf=_ends)
+    return jax.tree.map(lambda x: opened(children_of(x)) if _is_flat(x) else x, tree, is_leaf=_ends)
 
 
 def _closed(tree: PyTree, parts: PyTree) -> PyTree:
     """The pytree with the leaves of `parts`, which has the children of each flat state."""
 
     def closed(x: PyTree, part: PyTree) -> PyTree:
-        return x.with_parts(_closed(x.children(), part)) if _is_flat(x) else part
+        return x.with_parts(_closed(children_of(x), part)) if _is_flat(x) else part
 
     return jax.tree.map(closed, tree, parts, is_leaf=_ends)
 

@@ -13,8 +13,9 @@ from datarax._typing import PyTree, Structure
 from datarax._xp import is_traced, lax, on_host, vmap, xp
 from datarax.algebra.devices import Asking, NeedsMaxima, ask_together, merge_each
 from datarax.algebra.fields import state, unrestored
+from datarax.algebra.leading_axes import find_leading_axes
 from datarax.algebra.leaf_state import LeafState, Travel
-from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
+from datarax.algebra.pytrees import Leaf, Tree, children_of, leaf_states, map_leaf_states
 from datarax.algebra.saving import Parts
 from datarax.distributed.merge_ops import shared
 from datarax.distributed.placement import outside_mesh
@@ -116,7 +117,7 @@ class Stack(NeedsMaxima, LeafState, kw_only=False):
             known = [jax.tree.leaves(self.element.empty)] * self.size
         else:
             take = _taken if on_host(*leaves) or is_traced(leaves) else _taken_on_devices
-            known = take(leaves, len(self.leading_axes()) if axis is None else axis)
+            known = take(leaves, len(find_leading_axes(self)) if axis is None else axis)
         if not is_traced(known):  # traced arrays must not outlive the traced function
             vars(self)["_apart"] = known
         return known
@@ -137,7 +138,7 @@ class Stack(NeedsMaxima, LeafState, kw_only=False):
 
     def with_parts(self, parts: Parts) -> Self:
         if "states" not in parts:
-            self.children()  # makes the states
+            children_of(self)  # makes the states
         return super().with_parts(parts)
 
     def with_element(self, empty: PyTree) -> Self:

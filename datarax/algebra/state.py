@@ -42,6 +42,7 @@ from datarax.algebra.pytrees import (
     ArrayNode,
     MeshNode,
     StateNode,
+    children_of,
     holds_arrays,
     is_state,
     make_children,
@@ -60,7 +61,7 @@ from datarax.algebra.saving import (
 )
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.inputs import Splittable
+from datarax.distributed.inputs import axes_of_whole
 from datarax.distributed.placement import device_sets, outside_mesh, placed_like, placed_near
 from datarax.numerics.scaled_double import ScaledDouble
 
@@ -114,7 +115,7 @@ class _StateType(type):
         return [name for name in shown if _is_method(getattr(cls, name, None))]
 
 
-class State(StateNode, Saveable, Splittable, metaclass=_StateType):
+class State(StateNode, Saveable, metaclass=_StateType):
     """An immutable pytree with an identity and an associative `merge`.
 
     Annotated class attributes are fields: they declare the configuration, and are the keyword
@@ -243,7 +244,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __getstate__(self) -> Parts:
-        self.children()  # of a flat state, they are made
+        children_of(self)  # of a flat state, they are made
         # What is derived is made again, and a mark is one of this process.
         return {name: x for name, x in vars(self).items() if name not in _UNSAVED}
 
@@ -303,16 +304,12 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
             attributes.pop(name, None)
         # The copy drops the arrays of a flat state, so children that stay are made from them first.
         if self._arrays is not None and not parts.keys() >= set(self._children):
-            attributes.update(self.children())
+            attributes.update(children_of(self))
         attributes.update(parts)
         if parts.keys() <= set(self._children):  # the static part stays as it is
             return copy
         attributes["_aux"] = None
         return _seal(copy)
-
-    def leading_axes(self) -> tuple[int, ...]:
-        """The sizes of the axes that all arrays have before their own, as out of `vmap`; or ()."""
-        return find_leading_axes(self)
 
     # Methods that apply to every child. A `LeafState` overrides them.
 
@@ -383,7 +380,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
             MetricInputError: the arrays of one alone have a leading axis, as out of `vmap`.
             NotAddressableError: the two are on devices of different processes.
         """
-        if isinstance(other, State) and self.leading_axes() != other.leading_axes():
+        if isinstance(other, State) and find_leading_axes(self) != find_leading_axes(other):
             refuse_leading_axes(self)
             refuse_leading_axes(other)
         check_configuration(self, other, "merge")
@@ -391,7 +388,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         both = axes_of((self, other))
         if both:
             return counted_once(self, both).combine(counted_once(other, both))
-        if axes := len(self.leading_axes()):
+        if axes := len(find_leading_axes(self)):
             return _combine_in_program(self, other, axes)
         leaves = jax.tree.leaves((self, other))
         if is_traced(leaves):
@@ -443,10 +440,6 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         state = counted_once(self, checked)
         return jax.tree.map(lambda leaf: collectives.mark_varying(leaf, names), state)
 
-    def children(self) -> Parts:
-        """The children by attribute: states or pytrees of states; for a `LeafState`, its arrays."""
-        return {name: getattr(self, name) for name in self._children}
-
     def states_within(self) -> "list[State]":
         """The states that `walk` visits next: the children, or the states within them."""
         return states_in(*map(getattr, repeat(self), self._children))
@@ -454,7 +447,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
     def _children_of_data(self) -> Parts:
         """The children, without the counts of what could not be used."""
         invalid = count_of_invalid(self)
-        return {name: child for name, child in self.children().items() if child is not invalid}
+        return {name: child for name, child in children_of(self).items() if child is not invalid}
 
     @property
     def is_on_host(self) -> bool:
@@ -468,7 +461,7 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
         return known
 
     def described(self) -> tuple[Config, Parts]:
-        return {name: getattr(self, name) for name, _ in self._aux[1]}, self.children()
+        return {name: getattr(self, name) for name, _ in self._aux[1]}, children_of(self)
 
     def loaded(self, saved: SavedState, where: str, *, partial: bool = False) -> Self:
         loaded = self.with_parts(loaded_parts(self, saved, where, partial=partial))
@@ -490,6 +483,8 @@ class State(StateNode, Saveable, Splittable, metaclass=_StateType):
             shown += [f"{n}={getattr(self, n)!r}" for n, _ in self._aux[1] if n not in self.fields]
         return f"{type(self).__name__}({', '.join(filter(None, shown))})"
 
+
+axes_of_whole.register(State, find_leading_axes)
 
 S = TypeVar("S", bound=State)
 

@@ -4,6 +4,7 @@ Each error of a check names the calling reducer and the metric.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import singledispatch
 from operator import index
 from typing import Any
 
@@ -42,12 +43,14 @@ def is_array(leaf: object) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray)
 
 
-class Splittable:
-    """A pytree that `collect_from_devices` splits as a whole, into a list of its own kind."""
+@singledispatch
+def axes_of_whole(leaf: object) -> tuple[int, ...] | None:
+    """The sizes of the axes that all arrays of a pytree have before their own; or ().
 
-    def leading_axes(self) -> tuple[int, ...]:
-        """The sizes of the axes that all arrays have before their own; or ()."""
-        return ()
+    For what `collect_from_devices` splits as a whole, into a list of its own kind: the classes that
+    are registered, such as `State`. None for others.
+    """
+    return None
 
 
 def named_leaves(

@@ -20,8 +20,8 @@ from datarax.distributed.collectives import AxisName
 from datarax.distributed.inputs import (
     Axis,
     NamedWeights,
-    Splittable,
     as_jax,
+    axes_of_whole,
     is_array,
     named_leaves,
 )
@@ -414,12 +414,12 @@ def collect_from_devices(metrics: PyTree) -> PyTree:
     """
 
     def is_whole(leaf: PyTree) -> bool:
-        return is_two_parts(leaf) or isinstance(leaf, Splittable)
+        return is_two_parts(leaf) or axes_of_whole(leaf) is not None
 
     names, leaves, treedef = named_leaves(metrics, is_whole)
     for i, leaf in enumerate(leaves):
-        if isinstance(leaf, Splittable):
-            splits = bool(leaf.leading_axes())
+        if (axes := axes_of_whole(leaf)) is not None:
+            splits = bool(axes)
         else:
             splits = (is_two_parts(leaf) or is_array(leaf)) and leaf.ndim > 0
         if splits:

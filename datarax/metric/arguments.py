@@ -22,6 +22,7 @@ from datarax._typing import ArrayLike, PyTree
 from datarax._update_context import update_context
 from datarax._xp import xp
 from datarax.algebra.fields import listed_arguments
+from datarax.algebra.pytrees import children_of
 from datarax.metric.declared import only_updates_statistic
 
 Outputs = tuple[tuple[str, str | None], ...]
@@ -195,7 +196,7 @@ def own_update(metric: PyTree) -> Callable[..., PyTree]:
     """The function that takes the arguments of a metric: one without names passes them on."""
     update = type(metric).update
     if not _arguments(update) and only_updates_statistic(update):
-        statistic = metric.children().get("statistic")
+        statistic = children_of(metric).get("statistic")
         return update if statistic is None else type(statistic).update
     return update
 

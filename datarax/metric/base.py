@@ -20,7 +20,7 @@ from datarax._xp import fetched, is_traced, on_host
 from datarax.algebra.fields import unrestored
 from datarax.algebra.leading_axes import refuse_leading_axes
 from datarax.algebra.memo import given_number, one_reading
-from datarax.algebra.pytrees import FlatNode, MeshNode
+from datarax.algebra.pytrees import FlatNode, MeshNode, children_of
 from datarax.algebra.rows import Target
 from datarax.algebra.saving import require_arrays, requiring_arrays
 from datarax.algebra.state import State
@@ -139,7 +139,7 @@ class Metric(FlatNode, State, door=updating):
 
         If a class does not define `update`, its state called `statistic` is updated.
         """
-        statistic: PyTree = self.children().get("statistic")
+        statistic: PyTree = children_of(self).get("statistic")
         if statistic is None:
             raise TypeError(f"{type(self).__name__} does not define update()")
         return self.replace(statistic=statistic.update(*args, **kwargs))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from datarax._typing import PyTree
+from datarax.algebra.pytrees import children_of
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -28,9 +29,9 @@ def shares_statistic(metric: PyTree) -> bool:
     metric = metric.read_from()
     if not only_updates_statistic(type(metric).update):
         return False
-    return tuple(metric.children()) == ("statistic",)
+    return tuple(children_of(metric)) == ("statistic",)
 
 
 def statistic_of(metric: PyTree) -> PyTree:
     """The only state of a metric for which `shares_statistic` holds."""
-    return metric.read_from().children()["statistic"]
+    return children_of(metric.read_from())["statistic"]

@@ -4,6 +4,7 @@ from typing import ClassVar, Self
 
 from datarax._typing import PyTree
 from datarax.algebra.fields import Config
+from datarax.algebra.pytrees import children_of
 from datarax.algebra.saving import SavedState, type_name
 from datarax.algebra.state import State
 from datarax.distributed.placement import placed_near
@@ -25,7 +26,7 @@ class ReadsFiner(Metric):
 
         Both are empty.
         """
-        ours, finer = self.children().get("statistic"), self.finer_statistics
+        ours, finer = children_of(self).get("statistic"), self.finer_statistics
         if not isinstance(statistic, finer) or not isinstance(ours, State):
             return self
         # Fields that the finer statistic lacks could not be compared, so it might hold other data.
@@ -57,4 +58,4 @@ class ReadsFiner(Metric):
         return self
 
     def _made_with(self, fields: Config) -> Self:
-        return super()._made_with(fields).over(self.children()["statistic"])
+        return super()._made_with(fields).over(children_of(self)["statistic"])

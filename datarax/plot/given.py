@@ -10,6 +10,7 @@ import numpy as np
 
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax.algebra.pytrees import children_of
 from datarax.metric.base import Metric
 from datarax.metric.values import flat_items
 
@@ -150,7 +151,7 @@ def of_statistic(kind: type[M], metric: Metric) -> M:
     # Which outputs an update takes has no effect on what is read.
     names = (kind.fields.keys() & metric.fields.keys()) - {"outputs"}
     same = kind(**{name: getattr(metric, name) for name in sorted(names)})
-    return same.replace(statistic=metric.children()["statistic"])
+    return same.replace(statistic=children_of(metric)["statistic"])
 
 
 def checked_names(names: Sequence[str] | None, count: int, what: str) -> list[str]:

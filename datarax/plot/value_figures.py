@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from datarax._checks import positive_int
+from datarax.algebra.pytrees import children_of
 from datarax.metric.base import Metric
 from datarax.metrics.aggregation.quantiles import Histogram
 from datarax.metrics.regression.joint_bins import JointHistogram
@@ -178,7 +179,7 @@ def pairs(metric: object, ax: "Axes | None" = None, *, bins: int = 40) -> "Figur
 
 def _statistic(metric: object, kind: type[S], source: Source) -> S:
     """The statistic of a metric, of the kind that the figure draws."""
-    statistic = metric.children().get("statistic") if isinstance(metric, Metric) else None
+    statistic = children_of(metric).get("statistic") if isinstance(metric, Metric) else None
     if not isinstance(statistic, kind):
         raise source.wrong_kind(metric)
     return statistic

@@ -25,6 +25,7 @@ from datarax.algebra.devices import Asking, NeedsMaxima, folding
 from datarax.algebra.fields import state
 from datarax.algebra.fold import Fold, Term, in_one_pass
 from datarax.algebra.leaf_state import LeafState, Travel
+from datarax.algebra.pytrees import children_of
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, Parts
 from datarax.numerics.digit_sums import sum_doubles
@@ -435,7 +436,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
     def combine(self, other: Self) -> Self:
         reach = self.reach.combine(other.reach)
         a, b = self.aligned(reach), other.aligned(reach)
-        return a.with_parts({n: part.combine(getattr(b, n)) for n, part in a.children().items()})
+        return a.with_parts({n: part.combine(getattr(b, n)) for n, part in children_of(a).items()})
 
     def canonical(self) -> Self:
         return self.with_parts({"counts": self.counts.canonical()})

@@ -13,6 +13,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, replaced, special, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.fold import Fold, Term, in_one_pass
+from datarax.algebra.pytrees import children_of
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, sums_in_float64
 from datarax.numerics.float_grid import FloatGrid, default_bits, equal_width
@@ -136,7 +137,7 @@ class CalibrationBins(CountsInvalid, OfProbabilities):
             self.invalid if invalid.is_empty else self.invalid.counting(invalid),
         )
         changes = zip(("weight", "confidence", "correct"), sums, strict=True)
-        children = self.children()
+        children = children_of(self)
         added = {name: children[name].plus(each) for name, each in changes}
         return self.with_parts(added | {"invalid": counted})
 

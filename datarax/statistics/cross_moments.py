@@ -20,6 +20,7 @@ from datarax.algebra.devices import Asking, NeedsMaxima
 from datarax.algebra.fields import state
 from datarax.algebra.fold import Fold
 from datarax.algebra.leaf_state import Travel
+from datarax.algebra.pytrees import children_of
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, split, stack
@@ -313,11 +314,11 @@ class CoMoments(NeedsMaxima, CrossedMoments):
         *means, high, low = arrays
         merged = self._means().from_mesh(means)
         co = self._sums().from_mesh([high, low]).parts
-        return self.with_parts({**merged.children(), "co": co})
+        return self.with_parts({**children_of(merged), "co": co})
 
     def _means(self) -> CentralMoments:
         means = CentralMoments(self.shape, 1)
-        return means.with_parts({name: getattr(self, name) for name in means.children()})
+        return means.with_parts({name: getattr(self, name) for name in children_of(means)})
 
     def _sums(self) -> MetricAccumulator:
         zero = np.zeros((*self.shape, *self.shape), default_float())

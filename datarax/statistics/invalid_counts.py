@@ -13,7 +13,7 @@ from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, faster_in_numpy, lax, none_true, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.fold import Fold, Term, in_one_pass, reduced
-from datarax.algebra.pytrees import is_node, states_in
+from datarax.algebra.pytrees import children_of, is_node, states_in
 from datarax.algebra.rows import RowTerms
 from datarax.algebra.state import State, count_of_invalid, walk
 from datarax.distributed.merge_ops import MetricReduceOp
@@ -320,7 +320,7 @@ def with_batch(state: S, invalid: Invalid, **changes: PyTree) -> S:
     `InvalidCounts` named `invalid`.
     """
     if not invalid.is_empty:
-        changes["invalid"] = state.children()["invalid"].counting(invalid)
+        changes["invalid"] = children_of(state)["invalid"].counting(invalid)
     if Fold in map(type, changes.values()):
         changes = dict(zip(changes, in_one_pass(*changes.values()), strict=True))
     return state.with_parts(changes)
@@ -344,8 +344,8 @@ def with_invalid_of(before: S, after: S) -> S:
         return after
     parts = jax.tree.map(
         lambda x, y: with_invalid_of(x, y) if isinstance(y, State) else y,
-        before.children(),
-        after.children(),
+        children_of(before),
+        children_of(after),
         is_leaf=is_node,
     )
     return after.with_parts(parts)
@@ -354,7 +354,7 @@ def with_invalid_of(before: S, after: S) -> S:
 def counting_by_row(state: S, rows: int) -> S:
     """The state, whose counts of invalid rows keep the rows of a batch apart: see `RowTerms`."""
     if isinstance(state, InvalidCounts):
-        parts: PyTree = {name: each.by_row(rows) for name, each in state.children().items()}
+        parts: PyTree = {name: each.by_row(rows) for name, each in children_of(state).items()}
         return state.with_parts(parts)
 
     invalid = count_of_invalid(state)
@@ -368,7 +368,7 @@ def counting_by_row(state: S, rows: int) -> S:
             is_leaf=is_node,
         )
 
-    return state.with_parts({name: one(x) for name, x in state.children().items()})
+    return state.with_parts({name: one(x) for name, x in children_of(state).items()})
 
 
 def rows_with_counts(state: State, rows: int) -> jax.Array:
@@ -397,7 +397,7 @@ def counts_alike(before: State, after: State) -> bool:
             coming.extend(zip(states_in(one), states_in(other), strict=True))
         else:
             counts = one.counts if isinstance(one, InvalidCounts) else count_of_invalid(one)
-            for name, x in one.children().items():
+            for name, x in children_of(one).items():
                 y = getattr(other, name)
                 if x is not counts or not isinstance(x, MetricAccumulator):
                     coming.append((x, y))

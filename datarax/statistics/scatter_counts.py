@@ -14,6 +14,7 @@ from datarax._xp import at, lax, xp
 from datarax.algebra.devices import folding
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
+from datarax.algebra.pytrees import children_of
 from datarax.algebra.rows import Merging, RowTerms, Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
@@ -174,7 +175,7 @@ class ScatterCounts(LeafState, kw_only=False):
         # All tables are one table with a further axis. A cell of it has no greater bound than the
         # greatest of theirs.
         whole = ScatterCounts((size, *self.shape)).with_parts(
-            self.children() | {"pending": xp.max(self.pending)}
+            children_of(self) | {"pending": xp.max(self.pending)}
         )
         for cell, weights in added:
             cells_of_row = math.prod(cell.shape[1:])
@@ -188,7 +189,7 @@ class ScatterCounts(LeafState, kw_only=False):
             else:
                 whole = whole._with_repeated(flat, weights, counts)
         pending = xp.broadcast_to(whole.pending, (size,))
-        return self.with_parts(whole.children() | {"pending": pending})
+        return self.with_parts(children_of(whole) | {"pending": pending})
 
     def canonical(self) -> Self:
         return self.holding(self.double)

@@ -18,6 +18,7 @@ import numpy as np
 from datarax._typing import PyTree, Structure
 from datarax._xp import fetched, is_traced, lax, on_host, vmap, xp
 from datarax.algebra.devices import axes_of, counted_once, folded_on_axes
+from datarax.algebra.leading_axes import find_leading_axes
 from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.rows import Target
 from datarax.algebra.saving import Parts
@@ -461,7 +462,7 @@ class _Kind(NamedTuple):
 
 def _kind_of(part: Metric | Stack) -> _Kind | None:
     """The kind of the states of a stack, or of a metric; None if its state is not stacked."""
-    axes, leaves = part.leading_axes(), jax.tree.leaves(part)
+    axes, leaves = find_leading_axes(part), jax.tree.leaves(part)
     if isinstance(part, Stack):
         statistic = part.element.empty
     elif part.together_by or not shares_statistic(part):
@@ -506,7 +507,7 @@ def _stacked(metrics: Sequence[Metric]) -> Stack:
     """The states of metrics of one kind as a stack."""
     statistic = statistic_of(metrics[0])
     empty = statistic.emptied()
-    if axes := statistic.leading_axes():
+    if axes := find_leading_axes(statistic):
         empty = jax.tree.map(lambda x: x[(0,) * len(axes)], empty)
     stack = Stack.of(empty, len(metrics))
     if all(is_untouched(metric) and on_host(metric) for metric in metrics) and not axes:

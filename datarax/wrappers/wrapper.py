@@ -12,7 +12,7 @@ from datarax._update_context import in_update
 from datarax.algebra.devices import folded_on_axes
 from datarax.algebra.fields import field, shown_fields, state, unrestored
 from datarax.algebra.leaf_state import LeafState
-from datarax.algebra.pytrees import MeshNode, map_leaf_states
+from datarax.algebra.pytrees import MeshNode, children_of, map_leaf_states
 from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, is_untouched, walk
@@ -72,7 +72,7 @@ class Wrapper(Metric):
             AttributeError: neither of the two has an attribute.
             MetricInputError: with the new field, the same data would have given another state.
         """
-        names = {*self.fields, *self.children()}
+        names = {*self.fields, *children_of(self)}
         # A name of both is that of the wrapper. The metric within is changed by `metric=`.
         own = {name: changes.pop(name) for name in list(changes) if name in names}
         metric = own.pop("metric", self.metric)
@@ -147,7 +147,7 @@ class MultiplyingWrapper(Wrapper):
     def with_metric(self, metric: Metric) -> Self:
         """A copy with the same states, and the configuration of `metric`."""
         # A stack has an empty metric as its element, so it holds the configuration, too.
-        empty, children = metric.emptied(), self.children().items()
+        empty, children = metric.emptied(), children_of(self).items()
         # Else replicas would go on under the old policy, and merging would find two configurations.
         stacks = {name: x.with_element(empty) for name, x in children if isinstance(x, Stack)}
         return self.with_parts({"metric": metric, **stacks})
@@ -231,7 +231,7 @@ class WithArgument(MultiplyingWrapper):
         if not self.weights_repeat:
             return super().weighted_by(factor)  # which raises
         # Its own accumulators count rows, which have no weight.
-        children = self.children().items()
+        children = children_of(self).items()
         states = {name: x for name, x in children if not isinstance(x, MetricAccumulator)}
         return self.with_parts({name: x.weighted_by(factor) for name, x in states.items()})
 

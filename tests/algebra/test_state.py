@@ -19,6 +19,7 @@ from datarax import (
     Sliced,
 )
 from datarax.algebra.fields import state
+from datarax.algebra.pytrees import children_of
 from datarax.algebra.saving import FORMAT
 from datarax.algebra.state import is_untouched
 from datarax.distributed.merge_ops import MetricReduceOp, identity
@@ -394,6 +395,6 @@ def test_an_optional_state_is_none_where_there_is_none(cls):
         )
         for each in copies:
             assert (each.second is None) != two
-            assert each.children().keys() == names
+            assert children_of(each).keys() == names
         assert metric.state_dict()["state"].keys() == names
         assert metric.state_dict()["config"].keys() == {"two", "on_invalid", "outputs"}

@@ -9,6 +9,7 @@ import pytest
 
 import datarax
 from datarax import DataraxError, metrics
+from datarax.algebra.pytrees import children_of
 from datarax.cli import evaluation_arguments
 from datarax.evaluation.assembly import assembled, without_interval, without_slices
 from datarax.evaluation.encoding import Configuration, Slicing
@@ -271,7 +272,7 @@ def test_large_states_are_not_held_for_each_replica():
     config = replace(config, size=90)
     assert without_interval(config) == without_slices(config) == ["auroc"]
     metric = assembled(config)
-    assert set(metric["slice_0"].children()["metric"]) == {"accuracy", "examples"}
+    assert set(children_of(metric["slice_0"])["metric"]) == {"accuracy", "examples"}
     assert set(metric) == {"whole", "slice_0"}  # no replicas: the accuracy has a formula
     binary = Configuration("binary", tuple(parsed("auroc", "binary")), bootstrap=5)
     assert without_interval(binary) == []  # with fewer bins

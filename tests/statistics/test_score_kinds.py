@@ -9,6 +9,7 @@ from scipy.special import expit
 
 import datarax
 from datarax import Collection, ScoresWarning, metrics
+from datarax.algebra.pytrees import children_of
 from datarax.metric import base
 from datarax.statistics.class_rows import class_rows
 from datarax.statistics.invalid_counts import KINDS, InvalidCounts
@@ -190,7 +191,7 @@ def test_collections_tell_it_in_jit_and_per_device_as_on_the_host(rng):
         batch |= {f"{name}_{i}": x for name, x in wrong.items()}
         statistics = {}  # one metric of each, so that the programs are small
         for name, metric in SCORE_METRICS[key][1].items():
-            shared = jax.tree.structure(metric.children().get("statistic", metric))
+            shared = jax.tree.structure(children_of(metric).get("statistic", metric))
             statistics.setdefault(shared, (name, metric))
         for name, metric in statistics.values():
             routes = {route.argument: f"{route.argument}_{i}" for route in metric.routes()}

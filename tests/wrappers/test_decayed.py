@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Collection, Decayed, Sliced, Window, metrics
-from datarax.algebra.pytrees import leaf_states
+from datarax.algebra.pytrees import children_of, leaf_states
 from datarax.metrics.regression.joint_bins import PairRows
 from datarax.statistics.buffer import Rows
 from tests.helpers import bits, collectives_in, long, make_mesh, place
@@ -254,7 +254,7 @@ def test_per_device_keeps_the_number_of_the_update(rng):
     for batch in batches[2:]:
         apart = apart.update(**place(batch, mesh, P("d")))
     assert apart.results() == pytest.approx(folded(before, batches[2:]).results(), rel=1e-6)
-    assert int(apart.sync().children()["stack"].number) == 4
+    assert int(children_of(apart.sync())["stack"].number) == 4
     update = jax.jit(lambda m, b: m.update(**b)).lower(apart, place(batches[0], mesh, P("d")))
     assert collectives_in(update.compile().as_text()) == {}
     sync = jax.jit(lambda m: m.sync()).lower(apart).compile()
