@@ -172,9 +172,9 @@ def _unflatten_flat(cls: type[Node], flat: _Flat, arrays: Iterable[jax.Array]) -
     return self
 
 
-def children_of(state: object) -> dict[str, PyTree]:
+def children_of(state: StateNode) -> dict[str, PyTree]:
     """The children by attribute: states or pytrees of states; of a leaf state, its arrays."""
-    return {name: getattr(state, name) for name in vars(state)["_children"]}
+    return {name: getattr(state, name) for name in state._children}
 
 
 def make_children(self: StateNode) -> bool:
