@@ -32,7 +32,7 @@ class ExtendedEditDistance(TextMean):
         >>> from datarax.metrics import ExtendedEditDistance
         >>> metric = ExtendedEditDistance().update(["a cat sat"], ["the cat sat"])
         >>> print(round(float(metric.compute()), 4))
-        0.2781
+        0.3377
     """
 
     value_range = (0.0, 1.0)
