@@ -20,8 +20,9 @@ class ExtendedEditDistance(TextMean):
 
     At a blank of the reference, the alignment may jump to any place of the text, so that words in
     another order cost less. Characters of the text that are aligned several times, or never, are
-    added to edits and length. Of several references, the one with the least distance counts. As
-    `ExtendedEditDistance` of torchmetrics and `EED.py` of the authors. No data gives NaN.
+    added to edits and length, so that equal texts may have a little more than 0. Of several
+    references, the one with the least distance counts. As `ExtendedEditDistance` of torchmetrics
+    and `EED.py` of the authors. No data gives NaN.
 
     P. Stanchev, W. Wang, H. Ney (2019), https://aclanthology.org/W19-5359.
 
@@ -36,6 +37,7 @@ class ExtendedEditDistance(TextMean):
     """
 
     value_range = (0.0, 1.0)
+    higher_is_better = False
     language: Literal["en", "ja"] = "en"
     """The rules for punctuation: "en" separates it from words, "ja" takes characters of full width
     as those of half width."""
