@@ -126,6 +126,7 @@ class Metric(FlatNode, State, door=updating):
 
     def __init_subclass__(cls, **kwargs: bool) -> None:
         super().__init_subclass__(door=updating, **kwargs)
+        # What a base class of the catalogue hides, its subclasses hide too.
         hidden = (each.hidden_names for each in cls.__mro__ if issubclass(each, State))
         cls.hidden_names = (frozenset(type.__dir__(Metric)) - _FOR_USERS).union(*hidden)
         if "compute" in vars(cls):
@@ -185,6 +186,8 @@ class Metric(FlatNode, State, door=updating):
                 f"traced (jit, scan, vmap, shard_map). Call compute() there; or return the metric, "
                 f"and call results() outside"
             )
+        # All of the state in one transfer, and then in NumPy: nothing is compiled, and float64 is
+        # kept.
         reading = _read_on_host(self, tuple(given.items()))
         results = reading.checked(name).warned(name).on_host()
         return jsonable(results) if as_json else results
@@ -248,6 +251,7 @@ class Metric(FlatNode, State, door=updating):
         Raises:
             MetricTypeError: `update` takes no such arguments.
         """
+        # Cached for each class, as the arguments are looked at in each update.
         takes = tuple(name for name, _ in arguments(self))
         # A fast check of the names only. `update` itself finds an argument that is missing.
         if len(args) > len(takes) or not kwargs.keys() <= set(takes):
@@ -286,6 +290,7 @@ class Metric(FlatNode, State, door=updating):
 
     def routes(self) -> list[Route]:
         """The arguments of `update`, each with the output of a step that feeds it."""
+        # A list of its own: what is cached must not change.
         return list(routes_of(type(self), own_update(self), self.outputs))
 
     def readers(self) -> list[Argument]:
@@ -299,6 +304,7 @@ class Metric(FlatNode, State, door=updating):
 
     def reading(self) -> Reading:
         """The value, and the count of what could not be used."""
+        # Together, because both may need the same sums.
         value, bounds = self.value_and_bounds()
         value, invalid = rounded_doubles(value), left_out(self)
         # A sum that has overflowed has no value under any policy.

@@ -58,4 +58,5 @@ class ReadsFiner(Metric):
         return self
 
     def _made_with(self, fields: Config) -> Self:
+        # `replace` makes a new instance over its own statistic, and the data is in the finer one.
         return super()._made_with(fields).over(children_of(self)["statistic"])

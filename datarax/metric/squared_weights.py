@@ -159,6 +159,7 @@ class SquaredTotal(Metric):
         # On an `Explicit` mesh, one of a pair may be sharded and the other not.
         given = replicated(given)
         total = functools.reduce(operator.sub, given)
+        # Values of one row may depend on each other, and their squares do not say how much.
         check_rows(total, "values", 1)
         each = xp.where(xp.isnan(total), total, xp.ones((), total.dtype))
         return self.replace(statistic=self.statistic.update(each, weights=_squared(weights)))

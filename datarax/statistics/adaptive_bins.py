@@ -145,6 +145,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         super().__post_init__()
 
     def empty(self) -> dict[str, PyTree]:
+        # Both ends are minima, so that one reduction merges them.
         nothing = np.full((2, self.size), np.inf)
         slots = self.slots
         empty: dict[str, PyTree] = {
@@ -191,6 +192,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         """
         if x.shape[0] * self.size > _BLOCK:
             blocks = [*blocks_of_rows(x, w, row, elements=_BLOCK)]
+            # On the host only: the temporary arrays of a block stay in the cache.
             if len(blocks) > 1:
                 for block in blocks:
                     self = self.add(*block)
@@ -199,6 +201,8 @@ class AdaptiveBins(NeedsMaxima, LeafState):
         x, w, row, self = replicated((x, w, row, self))
         counted = xp.broadcast_to(w.astype(xp.bool_), x.shape)
 
+        # The grid depends on the range of the values, so their places are only known after the
+        # reduction.
         def placed(x: Binned, bins: Self, grid: DyadicGrid) -> Self:
             slots = grid.slots
             place = grid.place(x.x, x.rest) + xp.arange(self.size, dtype=xp.int32)[None, :] * slots
@@ -219,6 +223,8 @@ class AdaptiveBins(NeedsMaxima, LeafState):
             "greatest": extreme_at(self.greatest, place, x.greatest),
         }
         if x.code is not None:
+            # Codes are of the host alone, and 0 for numbers that are floats: only the others are
+            # scattered.
             some, slots = np.flatnonzero(x.code), self.size * self.slots
             index, code = (np.take(each, some) for each in (place, x.code))
             index, code = index[index < slots], code[index < slots]  # of those that count
@@ -270,6 +276,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
 
     def _rounded(self, x: np.ndarray) -> Binned:
         """Float64 numbers of the host, of which none is NaN."""
+        # The two floats between which the number lies; both are the number if it is a float.
         least, greatest = outward(x)
         most = np.finfo(np.float32).max
         is_infinite = np.isinf(x)
@@ -293,6 +300,7 @@ class AdaptiveBins(NeedsMaxima, LeafState):
             above = np.where(is_rounded, np.minimum(next_float(above, np.inf), most), above)
         if not self.keeps_digits or not is_rounded.any():
             return Binned(place, least, greatest, (below, above), rest)
+        # Inward: so the extremes of a bin cross if all its numbers are between the same two floats.
         return Binned(place, greatest, least, (below, above), rest, two_keys(x)[1])
 
     def _wide_reach(self, is_rounded: np.ndarray, below: Any, above: Any) -> tuple[Any, Any]:

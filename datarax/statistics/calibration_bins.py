@@ -85,6 +85,7 @@ class CalibrationBins(CountsInvalid, OfProbabilities):
             raise MetricInputError("classwise=True is for multiclass; give num_classes=")
         if self.from_logits:
             self.invalid = InvalidCounts("sigmoid" if self.num_classes is None else "softmax")
+        # Sums, not means, so that bins can be merged.
         empty = np.zeros((self.groups, self.num_bins or _cells(self.groups).size))
         self.weight = MetricAccumulator(empty)
         self.confidence = MetricAccumulator(empty)
@@ -122,6 +123,7 @@ class CalibrationBins(CountsInvalid, OfProbabilities):
             replicated(x).reshape(-1, self.groups) for x in (confidence, correct, weight)
         )
         counts = weight.astype(xp.bool_)
+        # NaN times a weight of 0 would be NaN, and would be scattered.
         confidence = replaced(counts, confidence, 0)
         # On the host too, the bin is that of the nearest default float: 1/3 is above 5/15; not of
         # confidences that were given as float64.

@@ -315,6 +315,7 @@ class MatchCounts(PredictionCounts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # Of all predictions, whatever the number of classes: accuracy needs no counts by class.
         self.cells = MetricAccumulator(np.zeros(2))
 
     def masks(self, chosen: jax.Array, positive: jax.Array) -> tuple[jax.Array, ...]:
@@ -351,6 +352,8 @@ def counts_by_class(
     if place is None:
         if chosen.shape[-1] == 1 and size <= _FEW and lowered_for() == "cpu":
             # One scatter into the table of both, of which the sums by class are those of a few.
+            # The label of a row that does not count may be out of range: cell 0 gets its weight,
+            # which is 0.
             used = w > 0 if w.ndim == target.ndim else xp.any(w > 0, -1)
             cell = replaced(used, target * size + chosen[..., 0], 0)
             table = count_labels(cell, w, size * size).reshape(size, size, *replicas)
@@ -361,6 +364,7 @@ def counts_by_class(
     else:
         # The classes of all places are as many labels.
         place = xp.broadcast_to(lax.expand_dims(place, range(1, target.ndim)), target.shape)
+        # So the tables of all places are one table, and there is one scatter.
         target, chosen = target + place * size, chosen + place[..., None] * size
         shape = (places, size, *replicas)
     of_hits = xp.where(lax.expand_dims(hit, range(hit.ndim, w.ndim)), w, xp.zeros((), w.dtype))
@@ -407,6 +411,7 @@ class RowLabels(RowTerms):
         def count(w: jax.Array) -> jax.Array:
             return counts_by_class(self.labels, w, self.size, place, places)
 
+        # Each row counts once: there is no axis of replicas.
         if (times := target.times) is None:
             total = sum_by_digits(w, count)
             states = places, 4, self.size
@@ -414,6 +419,7 @@ class RowLabels(RowTerms):
         times = lax.expand_dims(times, range(1, w.ndim))
         times = xp.broadcast_to(times, (*w.shape, target.replicas))
         if w.dtype == xp.bool_:
+            # Integers, so the counts of a replica are as exact as those of the data.
             times = xp.where(w[..., None], times, 0)
             total = double_from_int(count(times), default_float())
         else:
@@ -428,6 +434,7 @@ class RowLabels(RowTerms):
     def as_state(self) -> MetricAccumulator:
         rows = self.num_rows
         each = self.counts_at(Target(xp.arange(rows, dtype=xp.uint32), rows))
+        # Each row is a place of its own.
         empty = MetricAccumulator(np.zeros((4, self.size))).by_row(rows)
         return empty.plus(each.map(lambda x: rows_last(x)))
 

@@ -97,6 +97,7 @@ class Ratings(CountsInvalid, kw_only=False):
                 f"expected (..., {self.num_categories}), how many raters chose each category"
             )
         w, invalid = rows_weight(out_of_range(xp.any(counts < 0, -1)), weights)
+        # A negative count of a subject that is left out must not reach the sums.
         x = as_float(xp.where(w.astype(xp.bool_)[..., None], counts, 0))
         # Ordered pairs of two different ratings: x (x - 1) in a category of x ratings.
         w, raters = as_float(w), xp.sum(x, -1)

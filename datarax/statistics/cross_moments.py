@@ -292,10 +292,12 @@ class CoMoments(NeedsMaxima, CrossedMoments):
         count, mean, _ = self.scaled()
         known = xp.concatenate([count.to_double().high[:1], *mean.to_double()])
         # A maximum over the devices gathers the rows: each device knows one of them.
+        # Maxima are of integers. The key of a float keeps its order and its bits.
         keys = to_key(known)
         mine = xp.arange(size, dtype=xp.int32) == index
         least = xp.asarray(xp.iinfo(keys.dtype).min, keys.dtype)
         *exponents, keys = yield [*self.exponents, xp.where(mine[:, None], keys[None], least)]
+        # In one unit on all devices, so that the co-moments can be added up as they are.
         held = self.in_units((exponents[0], exponents[1]))
         rows = from_key(keys, default_float())
         n, (high, low) = rows[:, :1], xp.split(rows[:, 1:], 2, -1)
@@ -317,6 +319,7 @@ class CoMoments(NeedsMaxima, CrossedMoments):
         return self.with_parts({**children_of(merged), "co": co})
 
     def _means(self) -> CentralMoments:
+        # The means and weights alone, which merge like those of any moments.
         means = CentralMoments(self.shape, 1)
         return means.with_parts({name: getattr(self, name) for name in children_of(means)})
 

@@ -270,6 +270,7 @@ class InvalidCounts(State, kw_only=False):
         apart = int(isinstance(self.counts, RowTerms))
         rows = tuple(range(apart, invalid.code.ndim))
         # A row has one code, so each row counts for at most one kind.
+        # Codes that no row can have need no reduction.
         counted = [code for code in self._codes if code in invalid.codes]
         terms = [Term(invalid.code == code, rows) for code in counted]
         if invalid.value is not None:
@@ -281,6 +282,8 @@ class InvalidCounts(State, kw_only=False):
             counts = xp.stack([of_code.get(code, none) for code in self._codes], apart)
             changes = {"counts": self.counts.update(counts)}
             if invalid.value is not None:
+                # One example is enough for a message, and a maximum is the same on any number of
+                # devices.
                 changes["largest"] = self.largest.update(found[-1])
             return self.with_parts(changes)
 
@@ -319,6 +322,7 @@ def with_batch(state: S, invalid: Invalid, **changes: PyTree) -> S:
     Children that are a `Fold` are reduced together, and with the invalid examples. The state has
     `InvalidCounts` named `invalid`.
     """
+    # On the host it mostly is, and nothing need be reduced for it.
     if not invalid.is_empty:
         changes["invalid"] = children_of(state)["invalid"].counting(invalid)
     if Fold in map(type, changes.values()):
@@ -376,6 +380,7 @@ def rows_with_counts(state: State, rows: int) -> jax.Array:
     found: PyTree = np.zeros(rows, np.bool_)  # a NumPy array if nothing counts invalid rows
     for each in walk(state):
         counts = each.counts if isinstance(each, InvalidCounts) else count_of_invalid(each)
+        # Several terms of one row, as of the labels of an example, are marked together.
         if not isinstance(counts, RowTerms) or not counts.num_rows or counts.num_rows % rows:
             continue
         for part in jax.tree.leaves(counts):
@@ -389,6 +394,8 @@ def counts_alike(before: State, after: State) -> bool:
     coming: list[tuple[PyTree, PyTree]] = [(before, after)]
     while coming:
         one, other = coming.pop()
+        # What an update does not change stays the same object, so most of the state is not looked
+        # at.
         if one is other or isinstance(one, np.ndarray | np.generic):
             continue
         if type(one) is tuple:

@@ -104,6 +104,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         `many_digits`: see `has_many_digits`.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
+        # Relative to the greatest one, so that no sum of weights leaves the range of floats.
         w, weight_unit = in_unit_of_greatest(xp.broadcast_to(w, x.shape), axes, x.dtype)
         weight, mean, d, unit = about_mean(x, w, axes)
         powers = [DoubleFloat.of(xp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
@@ -162,6 +163,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         `second` is a correction of the mean, on the host.
         """
         spread = (powers[0] / weight).apply(xp.sqrt) if powers else DoubleFloat.of(0, np.float32)
+        # Sums do not tell the greatest value: the mean and the deviation stand for it.
         greatest = where(weight.high > 0, mean.map(xp.abs) + spread, DoubleFloat.of(0, np.float32))
         unit, weight_unit = (
             unit_in_float32(x.wide, digits) for x, digits in ((greatest, DIGITS), (weight, 0))
@@ -414,6 +416,7 @@ class MomentTerms(RowTerms):
 
         weights_and_totals = [w, *(w * x for x in self.variables)]
         everything, *totals = yield Packed("total", list(map(of_rows, weights_and_totals)))
+        # A place without rows has no mean. It is left out at the end.
         everything = _one_where_zero(everything)
         # A float, which is the value itself if all values are equal floats.
         centres = [DoubleFloat.of((total / everything).high) for total in totals]
@@ -663,6 +666,7 @@ class Moments(CountsInvalid, kw_only=False):
         divisor = count
         if ddof:
             divisor = count - ScaledDouble.of(xp.full_like(count.double.high, ddof))
+        # A divisor that is not positive becomes 0, and the variance NaN.
         high, low = divisor.double
         double = DoubleFloat(xp.maximum(high, 0), xp.where(high > 0, low, 0))
         return squares / ScaledDouble(double, divisor.exponent)

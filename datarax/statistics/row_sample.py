@@ -139,6 +139,8 @@ class RowSample(NeedsMaxima, LeafState, kw_only=False):
 
         return lax.cond(end[-1] <= few, with_few, with_all)
 
+    # Keys are random and never change, so a row that is kept has the least keys of all data: it
+    # does not matter in which order, or on which device, rows come.
     def _may_be_kept(self, stratum: jax.Array, keys: jax.Array) -> jax.Array:
         """The mask of the rows whose key is not above all keys of a stratum that is full."""
         own, ends = xp.asarray(self.keys), xp.arange(self.strata + 1, dtype=xp.int32)
@@ -172,6 +174,7 @@ class RowSample(NeedsMaxima, LeafState, kw_only=False):
 
         With the mask of those that are rows, and the quota.
         """
+        # By stratum, then by key: the first rows of each stratum are those that stay.
         order = xp.lexsort((keys, stratum))
         ends = xp.arange(self.strata + 1, dtype=xp.int32)
         start = xp.searchsorted(stratum[order], ends).astype(xp.int32)

@@ -67,6 +67,7 @@ def _other_sum(rows: PyTree, given: jax.Array) -> jax.Array:
 
 
 def _distribution(rows: PyTree, given: jax.Array) -> jax.Array:
+    # One class has the probability 1, or any logit: nothing tells which.
     if rows.size < 2:
         return xp.zeros(rows.scores.shape[:-1], xp.int32)
     is_like = rows.least >= 0

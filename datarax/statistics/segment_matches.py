@@ -89,6 +89,7 @@ class SegmentMatches(CountsInvalid):
             images.append(segment)
             valid = valid & xp.all(fine, -1)
         w, invalid = rows_weight(out_of_range(~valid), weights)
+        # Image by image, because the table of pairs of segments is large: (C, S, S) for each.
         found: dict[str, jax.Array] = lax.map(lambda pair: self._matches(*pair), tuple(images))
         by_image = as_float(w)[:, None]
         changes = {
@@ -134,6 +135,8 @@ class SegmentMatches(CountsInvalid):
         both = area(preds * size + target % size, same, none * size).reshape(*shape, size)
         # Of two segments: |A or B| = |A| + |B| - |A and B|.
         union = on_labelled[:, :, None] + there[:, None, :] - both
+        # A segment can have more than half in common with one other only, so no assignment is
+        # needed.
         match = both > union - both  # IoU > 1/2
         spurious = (on_labelled > 0) | (elsewhere > 0)
         spurious = spurious & (~xp.any(match, 2) & (elsewhere <= on_labelled))
