@@ -101,15 +101,19 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         add_parser,
         "compare",
         "differences of two models on the same examples, with intervals",
-        "Computes the metrics of two files of predictions whose rows are the same examples in the "
-        f"same order, and the intervals of their paired differences, b - a. {_PRECISION}.",
+        "Computes the metrics of two models on the same examples, and the intervals of their "
+        "paired differences, b - a. The rows of the two files are in the same order, or are "
+        f"joined by --key. {_PRECISION}.",
     )
     compare.add_argument("a", type=a_path, metavar="A", help="the file of the first model")
     compare.add_argument("b", type=a_path, metavar="B", help="the file of the second model")
     _add_columns(compare)
     _add_text_format(compare)
     compare.add_argument(
-        "--key", metavar="COLUMN", help="column that must agree in both files, row by row"
+        "--key",
+        metavar="COLUMN",
+        help="column of an id by which the rows of both files are joined (default: rows are in "
+        "the same order)",
     )
     _add_slices(compare)
     # Zero is refused: a comparison is about intervals. One resampling has no spread.

@@ -124,12 +124,16 @@ class Metric(FlatNode, State, door=updating):
     """The arguments of `results` that the value depends on: numbers that are known only then. The
     formula gets them from `given_number`."""
 
+    _formula: ClassVar[Formula | None] = None
+    """The `compute` as the class defines it."""
+
     def __init_subclass__(cls, **kwargs: bool) -> None:
         super().__init_subclass__(door=updating, **kwargs)
         # What a base class of the catalogue hides, its subclasses hide too.
         hidden = (each.hidden_names for each in cls.__mro__ if issubclass(each, State))
         cls.hidden_names = (frozenset(type.__dir__(Metric)) - _FOR_USERS).union(*hidden)
         if "compute" in vars(cls):
+            cls._formula = cls.compute
             cls.compute = _read_under_policy(cls.compute)
         if "update" in vars(cls) and "terms_by_row" not in vars(cls):
             cls.terms_by_row = False  # it is said of the update that is replaced
@@ -329,7 +333,7 @@ class Metric(FlatNode, State, door=updating):
 
         A metric that has bounds defines this method, so that one program computes both.
         """
-        formula: Formula | None = getattr(type(self).compute, "formula", None)
+        formula = type(self)._formula
         if formula is None:
             raise TypeError(f"{type(self).__name__} does not define compute()")
         return formula(self), None
@@ -429,5 +433,4 @@ def _read_under_policy(formula: Formula) -> Formula:
             return formula(self)
         return Metric.compute(self)
 
-    vars(compute)["formula"] = formula
     return compute
