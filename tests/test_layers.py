@@ -48,6 +48,7 @@ RANKS = {layer: rank for rank, row in enumerate(LAYERS) for layer in row}
 EVERYWHERE = {"jax", "numpy"}
 MORE = {
     "_xp": {"scipy"},
+    "metrics.segmentation.surface_distances": {"scipy"},
     "uncertainty": {"scipy"},
     "training": {"flax"},
     "training.keras_metric": {"keras"},
