@@ -21,6 +21,7 @@ from datarax.metric.base import read
 from datarax.metric.reading import Bounds, Reading
 from datarax.metric.unusable import Undefined, Unusable
 from datarax.metric.values import flat_items
+from datarax.statistics.invalid_counts import BEYOND_CAPACITY
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.interval import Interval
 
@@ -307,6 +308,8 @@ def _unusable(reading: Reading, config: Configuration, columns: str) -> Iterator
         for kind, count in unusable.counts.items():
             if int(count):
                 effect = NAN_EFFECT if policies[name] == "propagate" else "left out"
+                if kind == BEYOND_CAPACITY and effect == NAN_EFFECT:
+                    effect = "the result is NaN; :capacity=N keeps N rows"
                 # No advice to leave rows out where labels that are shifted explain them.
                 if kind == "out of range" and float(unusable.example) in labels:
                     only_labels = replace(unusable, takes_probabilities=False)

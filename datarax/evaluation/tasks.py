@@ -6,12 +6,13 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from datarax import metrics as catalogue
 from datarax._errors import MetricInputError, UnknownMetricError
@@ -23,10 +24,11 @@ from datarax.metrics.ranking.query_metric import QueryMetric
 
 _WITH_OPTIONS = re.compile(r"([^()]*)\((.+)\)")
 _WORD = re.compile(r"\w[\w-]*")
-_NUMBERS = {"nan": math.nan, "inf": math.inf}
+_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 """The words of an option that are numbers. A `Spec` keeps the word, as NaN differs from itself."""
 # Fields that the task or another argument of the command sets, so no option may set them.
-_SET = {
+_CONSTANTS = {"true": True, "false": False, "none": None}
+SET_ELSEWHERE = {
     "num_classes": "--num-classes or --classes",
     "num_labels": "the columns of --preds",
     "num_outputs": "the columns of --preds",
@@ -223,7 +225,7 @@ def _listed(name: str) -> Listed:
     options = tuple(
         f"{x.name}=..." if x.default is x.empty else f"{x.name}={_plain_default(x.default)}"
         for x in parameters
-        if x.name not in _SET and x.kind is not x.VAR_KEYWORD
+        if x.name not in SET_ELSEWHERE and x.kind is not x.VAR_KEYWORD
     )
     inputs = tuple(inspect.signature(cls.update).parameters)[1:]
     spec = Spec(snake_case(name), name)
@@ -267,7 +269,7 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
     """
     cls = class_of(spec.metric)
     fields = fields_of(cls)
-    given: dict[str, Any] = {name: _NUMBERS.get(x, x) for name, x in spec.options}
+    given: dict[str, Any] = {name: with_numbers(x) for name, x in spec.options}
     given["on_invalid"] = on_invalid
     size_field = TASKS[task].size
     if size_field in fields:
@@ -298,6 +300,13 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         weights = {"weights": spec.weights} if spec.weights else {}
         return metric.from_outputs(values=spec.output or _MEASURED[task][0], **weights)
     return metric
+
+
+def with_numbers(value: Any) -> Any:
+    """An option with numbers in place of the words for them."""
+    if isinstance(value, tuple):
+        return tuple(map(with_numbers, value))
+    return _NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
 _MEASURED = {
@@ -598,7 +607,8 @@ def _spec(text: str, task: str, known: Mapping[str, Spec]) -> tuple[Spec, str]:
     own, added = dict(named.options), dict[str, Any]()
     for each in options:
         option, value = _option(each, named)
-        if option in own or option in added:
+        # The name of a class may stand for it with options of the task: others may be given.
+        if option in added or (option in own and named.name != snake_case(named.metric)):
             raise MetricInputError(f"--metrics: {name} has {option}= already; leave out {each!r}")
         added[option] = value
     shown = ", ".join(f"{option}={_shown(value)}" for option, value in sorted(added.items()))
@@ -701,30 +711,86 @@ def listed_number(
 def _option(text: str, spec: Spec) -> tuple[str, Any]:
     """The name and the value of an option of a metric: "beta=2" or "average=macro"."""
     name, equals, literal = (part.strip() for part in text.partition("="))
-    known = [field for field in fields_of(class_of(spec.metric)) if field not in _SET]
-    if name in _SET:
-        raise MetricInputError(f"--metrics: {name} is set by {_SET[name]}")
+    known = [field for field in fields_of(class_of(spec.metric)) if field not in SET_ELSEWHERE]
+    if name in SET_ELSEWHERE:
+        raise MetricInputError(f"--metrics: {name} is set by {SET_ELSEWHERE[name]}")
     if not equals or name not in known:
         raise MetricInputError(
             f"--metrics: {spec.name} has no option {text!r}{nearest(name, known)}; "
             f"expected name=value, of {', '.join(known) or 'no options'}"
         )
-    value = _value(literal)
-    # "None" is a literal, too; `_value` gives None for both.
-    if value is None and literal != "None":
+    types = _types_of(class_of(spec.metric)).get(name, frozenset())
+    try:
+        value = _value(literal, types)
+    except ValueError:
         raise MetricInputError(
             f"--metrics: {name}={literal!r}; expected a number, a word or a tuple"
-        )
+        ) from None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    may_be_other = types - {bool, type(None)}
+    if bool in types and not may_be_other and (is_number or isinstance(value, str | tuple)):
+        raise MetricInputError(f"--metrics: {name}={literal}; expected true or false")
+    if isinstance(value, bool) and types and not types & {bool, object}:
+        raise MetricInputError(f"--metrics: {name}={literal}; expected a number or a word")
     return name, value
 
 
-def _value(literal: str) -> Any:
-    """A Python literal or a plain word; None for what is neither."""
+@lru_cache
+def _types_of(cls: type[Metric]) -> dict[str, frozenset[object]]:
+    """The types, and the words, that each field of a class takes; `object` for any.
+
+    There is nothing for a class whose annotations cannot be read.
+    """
     try:
-        return hashable(ast.literal_eval(literal))
+        hints = get_type_hints(cls)
+    except (NameError, TypeError, AttributeError):  # of a user's class
+        return {}
+    return {name: frozenset(_types_in(hint)) for name, hint in hints.items()}
+
+
+def _types_in(hint: Any) -> Iterator[object]:
+    """The types in an annotation, with those of elements and the values of `Literal`."""
+    if get_origin(hint) is Literal:
+        yield from get_args(hint)
+    elif get_origin(hint) in (Union, UnionType, tuple, Sequence):
+        for each in get_args(hint):
+            yield from _types_in(each)
+    else:
+        yield object if hint is Any else hint
+
+
+def _value(literal: str, types: Set[object] = frozenset()) -> Any:
+    """An option as the field takes it: a Python literal, a plain word, or several in brackets.
+
+    Args:
+        literal: the text.
+        types: what the field takes, from `_types_of`; empty if it is not known. "true", "false" and
+            "none" are words only where they may be.
+
+    Raises:
+        ValueError: the text is nothing of these.
+    """
+    is_known = bool(types - {object})
+    if literal in types:
+        return literal
+    if literal.lower() in _CONSTANTS:
+        value = _CONSTANTS[literal.lower()]
+        if not is_known or type(value) in types:
+            return value
+    try:
+        value = hashable(ast.literal_eval(literal))
     # The last two come of a text that is nested too deep.
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return literal if _WORD.fullmatch(literal) else None
+        if literal in _NUMBERS or _WORD.fullmatch(literal):
+            return literal
+        parts = [part.strip() for part in literal[1:-1].split(",")]
+        is_list = (literal[:1], literal[-1:]) in (("(", ")"), ("[", "]"))
+        if not is_list or any(part[:1] in ("(", "[") for part in parts):
+            raise ValueError(literal) from None
+        return tuple(_value(part, types) for part in (parts if parts[-1] else parts[:-1]))
+    # A word that looks like a number.
+    is_word = is_known and str in types and not types & {int, float}
+    return literal if is_word and isinstance(value, int | float) else value
 
 
 def _shown(value: object) -> str:

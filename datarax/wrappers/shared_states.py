@@ -64,6 +64,17 @@ class Member(NamedTuple):
     place: int
     """The place of the state in a `Stack`; 0 in any other part."""
 
+    def __eq__(self, other: object) -> bool:
+        # JAX compares a structure with other structures only: with None it raises.
+        if not isinstance(other, Member) or (self.structure is None) != (other.structure is None):
+            return False
+        return tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
     @property
     def where(self) -> tuple[int, int]:
         """The part and the place: the same for members that share a state."""

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.stats
 
+from datarax.cli import main
 from datarax.evaluation import text_files
 from datarax.evaluation.encoding import Configuration
 from datarax.evaluation.outcome import Outcome
 from datarax.metrics import Mean
 from datarax.wrappers.collection import Collection
-from tests.cli.evaluations import command, refusal
+from tests.cli.evaluations import command, refusal, values
 from tests.evaluation.written import write
 
 BINARY = ("--task", "binary", "--preds", "score", "--target", "label", "--metrics", "accuracy")
@@ -122,3 +124,27 @@ def test_every_column_of_numbers_shows_its_text(task, bad, tmp_path, capsys):
         said = refusal(capsys, "evaluate", path, *argv)
         assert f"the column '{bad}' has the value '1.5 kg'; expected a number" in said
         assert "--missing-values '1.5 kg'" in said
+
+
+def test_a_rank_correlation_of_more_rows_than_are_kept(rng, tmp_path, capsys):
+    rows = 200_000
+    x, noise = rng.normal(size=(2, rows)).astype(np.float32)
+    columns = {"pred": x, "y": x + noise, "part": np.arange(rows) % 2}
+    path = write(tmp_path / "a.parquet", columns)
+    want: Any = scipy.stats.spearmanr(columns["pred"], columns["y"])[0]
+
+    def found(options: str) -> tuple[float, str]:
+        folder = tmp_path / re.sub(r"\W", "_", f"out{options}")
+        given = ["--task=regression", "--preds=pred", "--target=y", "--slice-by=part"]
+        given += [f"--metrics=m=spearman_corr_coef{options}", f"--output={folder}"]
+        assert main(["evaluate", str(path), *given, "--no-progress"]) == 0
+        summary = json.loads((folder / "metrics.json").read_text())
+        return values(summary)["m"], capsys.readouterr().out
+
+    assert found("")[0] == pytest.approx(want, abs=2e-3)
+    for options in (":capacity=200000", ":exact=true:capacity=200_000"):
+        assert found(options)[0] == pytest.approx(want, abs=1e-9)
+    value, said = found(":exact=true")
+    assert value is None or np.isnan(value)
+    assert "191,808 rows: beyond the capacity" in said
+    assert ":capacity=N keeps N rows" in " ".join(said.split())

@@ -3,12 +3,14 @@
 import json
 import pickle
 from dataclasses import replace
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
 
 import datarax
 from datarax import DataraxError, metrics
+from datarax.algebra.fields import REQUIRED
 from datarax.algebra.pytrees import children_of
 from datarax.cli import evaluation_arguments
 from datarax.evaluation.assembly import assembled, without_interval, without_slices
@@ -16,6 +18,7 @@ from datarax.evaluation.encoding import Configuration, Slicing
 from datarax.evaluation.files import LAYOUTS
 from datarax.evaluation.tasks import (
     CLASSES,
+    SET_ELSEWHERE,
     TASKS,
     Spec,
     better,
@@ -25,6 +28,7 @@ from datarax.evaluation.tasks import (
     fields_of,
     of_task,
     parsed,
+    with_numbers,
 )
 from datarax.evaluation.text_format import HARNESSES
 from datarax.metric.other_names import snake_case
@@ -334,3 +338,94 @@ def test_boxes_are_padded():
                 "target_labels": [[]],
             }
         )
+
+
+PLAIN = bool | int | float | str | None
+"""The values of options that a command can give, by themselves or in lists."""
+
+
+def is_plain(value):
+    parts = value if isinstance(value, tuple | list) else [value]
+    return all(isinstance(each, PLAIN) for each in parts)
+
+
+def spelled(value):
+    """The ways in which one writes a value on a command line."""
+    if isinstance(value, tuple | list):
+        parts = [", ".join(each) for each in zip(*map(spelled, value), strict=False)]
+        return [f"({each},)" for each in parts] + [f"[{each}]" for each in parts] if value else []
+    if isinstance(value, str):
+        return [value, repr(value)]
+    return [str(value), str(value).lower()]
+
+
+def options_of_the_catalogue():
+    """Each class of a task with each value of an option that its annotation or a case names."""
+    for name, cls in CLASSES.items():
+        hints = get_type_hints(cls)
+        cases = [case.config for case in CASES if case.cls is cls]
+        for option in fields_of(cls) if cls.tasks else ():
+            found = [config[option] for config in cases if option in config]
+            found += [cls.fields[option].default]
+            for kind in (hints[option], *get_args(hints[option])):
+                found += {bool: [True, False], type(None): [None]}.get(kind, [])
+                found += get_args(kind) if get_origin(kind) is Literal else []
+            if option not in SET_ELSEWHERE:
+                yield name, option, [x for x in found if x is not REQUIRED and is_plain(x)]
+
+
+def test_an_option_means_what_its_class_says():
+    """Each value of each option of the catalogue, as one writes it on a command line."""
+    checked, words = 0, {}
+    for name, option, values in options_of_the_catalogue():
+        task, cls = CLASSES[name].tasks[0], CLASSES[name]
+        if (cls, option) == (metrics.Quantile, "q"):
+            values = [x for x in values if not isinstance(x, tuple | list)]  # a metric for each
+        for value in values:
+            for text in spelled(value):
+                (spec,) = parsed(f"m={snake_case(name)}:{option}={text}", task)
+                got = with_numbers(dict(spec.options)[option])
+                want = tuple(value) if isinstance(value, list) else value
+                assert repr(got) == repr(want) or (got == want and type(got) is type(want)), (
+                    f"{name}: {option}={text} gives {got!r}, due {want!r}"
+                )
+                checked += 1
+                # As it is printed, it can be given again.
+                (shown,) = parsed(f"{snake_case(name)}:{option}={text}", task)
+                assert parsed(shown.name, task) == [shown]
+        if {*map(type, values)} == {bool}:
+            words[name] = option
+    assert checked > 1000, checked
+    for name, option in words.items():
+        for text in ("yes", "1", "0.5", "(True,)"):
+            with pytest.raises(DataraxError, match=f"{option}=.*expected true or false"):
+                parsed(f"{snake_case(name)}:{option}={text}", CLASSES[name].tasks[0])
+    with pytest.raises(DataraxError, match="capacity=True; expected a number"):
+        parsed("spearman_corr_coef:capacity=True", "regression")
+
+
+def test_each_configuration_of_the_catalogue_is_evaluated_in_slices_with_replicas():
+    """What an evaluation sets itself, such as fewer bins in slices, suits the options given."""
+    built_ones = 0
+    for case in CASES:
+        given = {x: y for x, y in case.config.items() if x not in SET_ELSEWHERE}
+        for task in case.cls.tasks:
+            size, scores = SIZES[task]
+            if not all(map(is_plain, given.values())) or isinstance(given.get("q"), list | tuple):
+                continue
+            options = "".join(f":{x}={spelled(y)[0]}" for x, y in given.items() if y != ())
+            (spec,) = parsed(f"m={snake_case(case.cls.__name__)}{options}", task)
+            config = Configuration(
+                task, (spec,), size, scores=scores, bootstrap=3, slicings=(Slicing("by", ("a",)),)
+            )
+            try:
+                metric = built(spec, task, size, scores, "propagate")
+            except DataraxError:  # for another number of classes, or another task
+                continue
+            others = {x: getattr(metric, x) for x in SET_ELSEWHERE if x in metric.fields}
+            others |= {x: y for x, y in spec.options if x not in given}  # of the task
+            assert repr(metric) == repr(case.cls(**given, **others)), case.id
+            whole = assembled(config)
+            assert set(whole) >= {"whole", "slice_0"}
+            built_ones += 1
+    assert built_ones > 200, built_ones

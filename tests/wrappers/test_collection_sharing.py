@@ -5,7 +5,7 @@ import warnings
 import jax
 import numpy as np
 
-from datarax import Collection, metrics
+from datarax import Collection, Interval, metrics
 from tests.helpers import bits
 
 
@@ -52,3 +52,14 @@ def test_other_outputs_or_configurations_are_not_shared():
         metrics.ConfusionMatrix(num_classes=4),
     ):
         assert len(Collection({"a": accuracy, "b": other}).states_within()) == 2
+
+
+def test_collections_whose_members_differ_in_kind_are_different_in_programs():
+    # Of equal names, so that JAX looks for one as for the other: only one shares statistics.
+    some = {"m": metrics.MatthewsCorrCoef(num_classes=3), "sum": metrics.Sum()}
+    both = [Collection(some), Collection(some | {"m": Interval(some["m"])})]
+    a, b = map(jax.tree.structure, both)
+    assert a != b
+    assert b != a
+    read = jax.jit(lambda metric: metric.compute()["sum"])
+    assert [float(read(metric)) for metric in both * 2] == [0] * 4
