@@ -63,7 +63,9 @@ def _entry(parameter: inspect.Parameter, explanation: str) -> str:
     """The lines on an argument: its name, the explanation, and the default."""
     default = parameter.default
     if default is not parameter.empty:
-        explanation += f" Default: {getattr(default, '__name__', None) or repr(default)}."
+        shown = getattr(default, "__name__", None) or repr(default)
+        # A long one stands in the signature.
+        explanation += f" Default: {shown}." if len(shown) <= _WIDTH else ""
     return textwrap.fill(
         f"{parameter.name}: {explanation}",
         _WIDTH,

@@ -123,7 +123,7 @@ class Saveable:
             NotAddressableError: processes that share the devices pass different arrays.
         """
         where = type(self).__name__
-        _check_is_saved(state_dict, where)
+        check_is_saved(state_dict, where)
         # The first format had no number.
         found = state_dict.get("format", 1)
         if found != FORMAT:
@@ -139,16 +139,6 @@ class Saveable:
         """The empty state of the same configuration."""
         raise TypeError(f"{type(self).__name__} does not define emptied()")
 
-    def of_earlier(self, saved: SavedState) -> SavedState:
-        """What an earlier version of this class saved, as this version saves it; else as it is.
-
-        For a class that stores more, or other fields, than it did in the same format.
-
-        Raises:
-            ConfigurationMismatchError: the saved state lacks what is stored now.
-        """
-        return saved
-
     def loaded(self, saved: SavedState, where: str, *, partial: bool = False) -> Self:
         """A copy of this state that holds the arrays of `saved`, a dict from `saved()`.
 
@@ -163,8 +153,7 @@ def loaded_parts(like: Saveable, saved: SavedState, where: str, *, partial: bool
     Raises:
         ConfigurationMismatchError: the saved state is not of the class and configuration of `like`.
     """
-    _check_is_saved(saved, where)
-    saved = like.of_earlier(saved)
+    check_is_saved(saved, where)
     if _without_modules(str(saved["type"])) != type_name(like):
         raise ConfigurationMismatchError(
             f"{where} is a {type_name(like)}; the saved state is of a {saved['type']}"
@@ -261,7 +250,8 @@ def _is_saved(saved: PyTree) -> bool:
     return whole and isinstance(saved["config"], dict)
 
 
-def _check_is_saved(saved: PyTree, where: str) -> None:
+def check_is_saved(saved: PyTree, where: str) -> None:
+    """Raises `ConfigurationMismatchError` unless it is a dict as from `saved()`."""
     if not _is_saved(saved):
         keys = f" with {sorted(map(str, saved))}" if isinstance(saved, dict) else ""
         raise ConfigurationMismatchError(

@@ -83,6 +83,7 @@ class _StateType(type):
     """Creates an instance: makes its states, runs its constructor, then freezes it."""
 
     hidden_names: frozenset[str]
+    _unlisted: frozenset[str]
     # Else the docstring above hides this, and `help` finds no docstring that is a descriptor.
     __doc__ = vars(type)["__doc__"]
 
@@ -111,7 +112,8 @@ class _StateType(type):
 
     def __dir__(cls) -> list[str]:
         """Lists the methods and properties that `help` shows; the signature has the fields."""
-        shown = (name for name in super().__dir__() if name not in cls.hidden_names)
+        hidden = cls.hidden_names | cls._unlisted
+        shown = (name for name in super().__dir__() if name not in hidden)
         return [name for name in shown if _is_method(getattr(cls, name, None))]
 
 
@@ -147,6 +149,8 @@ class State(StateNode, Saveable, metaclass=_StateType):
     hidden_names: ClassVar[frozenset[str]] = frozenset()
     """The names that `help` and the tab key leave out: they are not for users. Those that a class
     lists are left out of it and of its subclasses, and so are most of `Metric`."""
+    _unlisted: ClassVar[frozenset[str]] = frozenset()
+    """The names that only `help` leaves out."""
     delegates: ClassVar[bool] = False
     """True if `update` only passes arguments on to other states, and each takes its own."""
 

@@ -11,6 +11,7 @@ from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, figures, needs
 from datarax.metric.base import Metric
 from datarax.metric.other_names import snake_case
 from datarax.metrics import Sum
+from datarax.metrics.regression.rank_correlation import RankCorrelation
 from datarax.wrappers.bootstrap import Bootstrap
 from datarax.wrappers.collection import Collection
 from datarax.wrappers.compare import Compare
@@ -144,7 +145,7 @@ def _small(config: Configuration, limit: int) -> dict[str, Metric]:
     for spec in config.specs:
         metric = _metric(spec, config)
         # Fewer bins until it fits. The metric of all rows keeps all of its bins.
-        for bits in metric.coarse_bits if _has_bins(metric) else ():
+        for bits in _coarse_bits(metric):
             if _bytes(metric) > limit:
                 coarse = dict(spec.options) | {"bits": bits}
                 metric = _metric(spec._replace(options=tuple(coarse.items())), config)
@@ -153,9 +154,11 @@ def _small(config: Configuration, limit: int) -> dict[str, Metric]:
     return found
 
 
-def _has_bins(metric: Metric) -> bool:
-    """True if the metric holds values in bins; with `exact`, it keeps them as they are."""
-    return "bits" in metric.fields and not ("exact" in metric.fields and metric.exact)
+def _coarse_bits(metric: Metric) -> tuple[int, ...]:
+    """For a metric that holds values in bins, `bits` of less memory; with `exact`, it has none."""
+    if "bits" not in metric.fields or vars(metric).get("exact"):
+        return ()
+    return (6,) if isinstance(metric, RankCorrelation) else (12, 10)
 
 
 def _bytes(metric: Metric) -> int:

@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from functools import wraps
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
@@ -57,6 +58,13 @@ _FOR_USERS = {
 }
 
 
+_OF_ALL = {
+    *("merge", "sync", "reset", "replace", "state_dict", "load_state_dict"),
+    *("from_outputs", "invalid_count"),
+}
+"""What `help` of a metric leaves out, because it is the same in all of them."""
+
+
 class Metric(FlatNode, State, door=updating):
     """An immutable pytree with `update`, `merge`, `sync`, `compute` and `reset`.
 
@@ -102,8 +110,6 @@ class Metric(FlatNode, State, door=updating):
     """The tasks of `datarax evaluate` whose columns are the arguments of `update`."""
     needs_scores: ClassVar[bool] = False
     """True if predicted labels are not enough, because `update` takes scores."""
-    coarse_bits: ClassVar[tuple[int, ...]] = (12, 10)
-    """If the metric has `bits`, those of less memory, for states that are held many times."""
     value_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     """The least and the greatest value that the metric can have. The ends of an `Interval` are
     within."""
@@ -131,6 +137,8 @@ class Metric(FlatNode, State, door=updating):
         super().__init_subclass__(door=updating, **kwargs)
         # What a base class of the catalogue hides, its subclasses hide too.
         hidden = (each.hidden_names for each in cls.__mro__ if issubclass(each, State))
+        common = {n for n in _OF_ALL if getattr_static(cls, n) is getattr_static(Metric, n)}
+        cls._unlisted = frozenset(common)
         cls.hidden_names = (frozenset(type.__dir__(Metric)) - _FOR_USERS).union(*hidden)
         if "compute" in vars(cls):
             cls._formula = cls.compute
@@ -172,7 +180,7 @@ class Metric(FlatNode, State, door=updating):
 
         Counts and sums are exact. It warns of data that could not be used, which a dict of results
         counts as "<name>/invalid", of scores of another kind, and of a value whose bounds are far
-        apart.
+        apart. `help(datarax.Metric)` has the methods of all metrics: `merge`, `reset`, `sync`, ...
 
         Args:
             as_json: whether to return only what `json.dumps` takes.

@@ -119,6 +119,7 @@ class AreaMetric(ScoreMetric):
     this order. `bounds` gives the values of the worst and of the best order.
     """
 
+    hidden_names = frozenset({"area_by_class", "areas", "is_pooled", "support"})
     higher_is_better = True
     average: TaskAverage = field(default="auto", means="macro")
     """"macro": the mean over the classes. "weighted": the mean weighted by the positives of each

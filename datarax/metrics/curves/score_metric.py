@@ -36,6 +36,7 @@ class ScoreMetric(Metric):
     label. Without an average, there is one result per class or label.
     """
 
+    hidden_names = frozenset({"by_task", "groups", "is_binary"})
     tasks = ("binary", "multiclass", "multilabel")
     needs_scores = True
     num_classes: int | None = None

@@ -13,7 +13,7 @@ from datarax._xp import at, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.fold import Fold
 from datarax.algebra.memo import computed_once
-from datarax.algebra.saving import SavedState
+from datarax.algebra.saving import SavedState, check_is_saved
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
@@ -221,7 +221,16 @@ class RankedPairs(KeepsPairs, JointHistogram, kw_only=False):
         reach = self.bins.reach.value
         return xp.any(reach <= -float(xp.finfo(reach.dtype).max))
 
-    def of_earlier(self, saved: SavedState) -> SavedState:
+    def loaded(self, saved: SavedState, where: str, *, partial: bool = False) -> Self:
+        check_is_saved(saved, where)
+        return super().loaded(self._of_earlier(saved), where, partial=partial)
+
+    def _of_earlier(self, saved: SavedState) -> SavedState:
+        """What an earlier version saved, as this version saves it; else as it is.
+
+        Raises:
+            ConfigurationMismatchError: the saved state lacks what is stored now.
+        """
         kind, config, parts = saved["type"].rpartition(".")[2], saved["config"], saved["state"]
         now = type(self)(bits=self.bits, capacity=self.capacity)
         if kind == "JointHistogram" and config.get("bits") == self.bits:

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Callable
 from functools import reduce
+from typing import Self
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ from datarax._checks import refuse_ignored
 from datarax._typing import PyTree
 from datarax._xp import at, faster_in_numpy, lax, vmap, xp
 from datarax.algebra.memo import computed_once
-from datarax.algebra.saving import SavedState
+from datarax.algebra.saving import SavedState, check_is_saved
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metric.base import bounds_of
@@ -187,7 +188,7 @@ class RankCorrelation(RegressionMetric):
     """
 
     higher_is_better = True
-    coarse_bits = (6,)
+    hidden_names = frozenset({"chosen", "kept", "of_bins", "of_pairs"})
     exact: bool = False
     """True to keep the first `capacity` examples alone. `invalid_count()` counts the others as
     invalid, and `on_invalid` applies to them: by default the value is then NaN."""
@@ -207,10 +208,12 @@ class RankCorrelation(RegressionMetric):
         bits = BITS if self.bits is None else self.bits
         self.statistic = RankedPairs(bits=bits, capacity=self.capacity)
 
-    def of_earlier(self, saved: SavedState) -> SavedState:
-        if "exact" in saved["config"]:
-            return saved
-        return saved | {"config": {"bits": None} | saved["config"] | {"exact": self.exact}}
+    def loaded(self, saved: SavedState, where: str, *, partial: bool = False) -> Self:
+        check_is_saved(saved, where)
+        if "exact" not in saved["config"]:  # of an earlier version
+            config = {"bits": None} | saved["config"] | {"exact": self.exact}
+            saved = saved | {"config": config}
+        return super().loaded(saved, where, partial=partial)
 
     @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:

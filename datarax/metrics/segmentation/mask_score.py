@@ -24,6 +24,7 @@ class MaskScore(MeanScore):
     as invalid. An image without a score of any class is left out.
     """
 
+    hidden_names = frozenset({"classes", "options", "score"})
     terms_by_row = True
     num_classes: int | None = None
     """C, if `preds` and `target` hold classes from 0 to C - 1; by default they hold binary

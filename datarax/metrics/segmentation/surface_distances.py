@@ -135,6 +135,7 @@ class Distances(NamedTuple):
 class SurfaceScore(MaskScore):
     """A `MaskScore` of the distances between two surfaces; a subclass defines `of_distances`."""
 
+    hidden_names = frozenset({"check_sides", "of_distances", "refused"})
     spacing: float | tuple[float, ...] = 1.0
     """The size of a pixel or voxel in units of the distance: one number, or one for each axis:
     (height, width) for images, (depth, height, width) for volumes."""

@@ -99,22 +99,19 @@ class DetectionMetric(Metric):
             target_boxes: the ground truth (N, G, 4). Of masks, it is not used. Of key points, it
                 may be `None`: then nothing matches a person without visible key points.
             target_labels: integers (N, G).
-            valid: a mask (N, D) of detections; others are padding, and may hold anything. Without
-                it, all are valid.
+            valid: a mask (N, D) of detections; others are padding. By default, all are valid.
             target_valid: the same of the ground truth, (N, G).
             crowd: a mask (N, G) of boxes that hold a crowd: a detection that lies in one by enough
                 of its area is ignored, and there is none to be found.
-            area: (N, G), the area by which the ground truth is small, medium or large, for example
-                that of a mask; by default the area of the box, or the pixels of the mask. Key
-                points need it, or `target_boxes`.
+            area: (N, G), the area by which the ground truth is small, medium or large; by default
+                that of the box, or the pixels of the mask. Key points need it, or `target_boxes`.
             ignore: a mask (N, G) of boxes that need not be found. The detection that matches one is
                 neither right nor wrong; a second one is wrong.
             masks: with `iou_type="segm"`, the pixels of the detections (N, D, H, W). Or, outside
                 `jit`, a list for each image of masks as COCO encodes them: dicts with `size` and
                 `counts`, and None for padding. Images may then differ in size.
             target_masks: the same of the ground truth.
-            keypoints: with `iou_type="keypoints"`, (N, D, P, 3): x, y and a number that is not
-                used, of each point.
+            keypoints: with `iou_type="keypoints"`, (N, D, P, 3): x, y and an unused number.
             target_keypoints: (N, G, P, 3): x, y, and the visibility, which is 0 for a point that is
                 not labelled. A person without labelled points need not be found.
             weights: by image, (N,).
@@ -161,15 +158,11 @@ class MeanAveragePrecision(DetectionMetric):
 
     A class without ground truth has NaN, and is excluded from the mean; no ground truth at all
     gives NaN, where COCO's evaluation has -1. It equals `pycocotools.cocoeval.COCOeval` where no
-    two detections of a class have equal scores. Equal scores count together: the curve has one
-    point for them, so the order of images does not matter.
-
-    Masks and key points are matched in place of boxes with `iou_type="segm"` or `"keypoints"`.
+    two detections of a class have equal scores. Equal scores are one point of the curve.
 
     A batch is matched when it is folded in. The outcome is kept for the first `capacity`
     detections: a state of 28 bytes for each (56 with x64). `invalid_count()` counts the others, and
     `on_invalid` applies to them. Reading takes about `200 * capacity` more bytes for a while.
-
     T.-Y. Lin and others (2014), https://doi.org/10.1007/978-3-319-10602-1_48.
 
     Raises:
@@ -183,8 +176,7 @@ class MeanAveragePrecision(DetectionMetric):
         >>> boxes = jnp.array([[[0, 0, 10, 8], [50, 50, 60, 60], [20, 0, 30, 10]]])
         >>> scores, labels = jnp.array([[0.9, 0.8, 0.7]]), jnp.array([[0, 0, 0]])
         >>> metric = MeanAveragePrecision(num_classes=1)
-        >>> metric = metric.update(boxes, scores, labels, target, jnp.array([[0, 0]]))
-        >>> value = metric.compute()
+        >>> value = metric.update(boxes, scores, labels, target, jnp.array([[0, 0]])).compute()
         >>> print(*(f"{name} {value[name]:.3f}" for name in ("map", "map_50", "mar_100")))
         map 0.635 map_50 0.835 mar_100 0.850
     """
