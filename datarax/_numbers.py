@@ -1,6 +1,8 @@
 """Numbers as text: the same digits in the terminal, in figures and in reports."""
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 SIGNIFICANT = 4  # digits of a number if nothing else is known
@@ -67,17 +69,36 @@ def known_decimals(lower: float | None, upper: float | None, digits: int = 2) ->
     return digits - 1 - math.floor(math.log10(half))
 
 
-def justified(interval: Ends, bounds: Ends) -> tuple[int | None, int | None]:
-    """Returns the number of decimals of a value, and of its certain bounds.
+def justified(interval: Ends, bounds: Ends) -> int | None:
+    """Returns the number of decimals of a value.
 
-    Without an interval, the bounds say how many digits of the value are known.
+    Without an interval, the certain bounds say how many digits of the value are known.
 
     >>> justified((0.927, 0.9354), (None, None)), justified((None, None), (0.472094, 0.472176))
-    ((4, None), (5, 5))
+    (4, 5)
     """
-    exact = known_decimals(*bounds, digits=1)
     decimals = known_decimals(*interval)
-    return exact if decimals is None else decimals, exact
+    return known_decimals(*bounds, digits=1) if decimals is None else decimals
+
+
+def aligned(rows: Sequence[tuple[int | None, Iterable[float | None]]]) -> list[int | None]:
+    """Returns the decimals of each row of a column, so that all rows have equally many.
+
+    A row is the number of decimals that its interval justifies, and what it shows. All have 3 or 4
+    decimals, whichever more rows justify; and 4 if no row says. Only a row with a value of 100 or
+    more, or one of which fewer than two digits would be left, keeps its own.
+
+    >>> aligned([(3, [0.853]), (3, [0.7]), (8, [1.0]), (None, [0.12]), (5, [0.001]), (0, [812.0])])
+    [3, 3, 3, 3, 5, 0]
+    """
+    counts = Counter(min(max(own, 3), SIGNIFICANT) for own, _ in rows if own is not None)
+    common = max(counts, key=lambda decimals: (counts[decimals], decimals), default=SIGNIFICANT)
+    found = []
+    for own, values in rows:
+        known = [abs(x) for x in values if x is not None and math.isfinite(x)]
+        small = 0 < max(known, default=0) < 10 ** (1 - common) and (own is None or own > common)
+        found.append(own if small or max(known, default=0) >= 100 else common)
+    return found
 
 
 def outward(lower: float | None, upper: float | None, decimals: int | None) -> Ends:

@@ -9,9 +9,13 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from datarax._numbers import justified, known_decimals, number, outward
+from datarax._numbers import known_decimals, number, outward
 from datarax.cli.one_line import encodable, printable
-from datarax.evaluation.html_tables import VERDICTS
+from datarax.evaluation.html_tables import (
+    VERDICTS,
+    decimals_of_differences,
+    decimals_of_metrics,
+)
 
 # A terminal shows this many rows of a table, and letters of a name; the report shows all.
 MOST_CLASSES = 20
@@ -119,9 +123,9 @@ def metrics_table(summary: Summary) -> Table:
         _add(table, _interval_name(summary), "center")
     if bounds:
         _add(table, "certain bounds", "center", style="dim")
-    for row in rows:
+    for row, decimals in zip(rows, decimals_of_metrics(rows), strict=True):
         least, most = row["bounds"] or (None, None)
-        decimals, exact = justified((row["lower"], row["upper"]), (least, most))
+        exact = known_decimals(least, most, digits=1)
         cells: list[Text | str] = [plain(row["name"]), number(row["value"], decimals)]
         if intervals:
             cells.append(_between(row["lower"], row["upper"], decimals))
@@ -140,8 +144,8 @@ def comparison_table(summary: Summary) -> Table:
     _add(table, "b - a", style="bold")
     _add(table, _interval_name(summary), "center")
     _add(table, "", "left")
-    for row in summary["metrics"]:
-        decimals = known_decimals(row["lower"], row["upper"])
+    rows = summary["metrics"]
+    for row, decimals in zip(rows, decimals_of_differences(rows), strict=True):
         cells = [number(row[model], decimals) for model in ("a", "b")]
         cells.append(number(row["difference"], decimals, sign=True))
         cells.append(_between(row["lower"], row["upper"], decimals, sign=True))

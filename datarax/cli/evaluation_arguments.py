@@ -249,8 +249,13 @@ def _check_columns(args: argparse.Namespace) -> None:
     missing = [f"--{name}" for name in needed if not getattr(args, name)]
     if missing:
         sources = getattr(args, "sources", None) or [args.a, args.b]
-        is_log = any(source.endswith(".eval") for source in sources)
-        hint = "; logs of Inspect need --format inspect instead" if is_log else ""
+        hint = ""
+        if any(source.endswith(".eval") for source in sources):
+            hint = "; logs of Inspect need --format inspect instead"
+        elif args.task == "detection":
+            hint = "; files of COCO need --format coco instead"
+        elif args.task == "ranking":
+            hint = "; a run of TREC needs --qrels FILE instead"
         args.parser.error(f"the following arguments are required: {', '.join(missing)}{hint}")
 
 

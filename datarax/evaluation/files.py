@@ -206,6 +206,7 @@ def _expanded(source: str | Path, layout: str, harness: str) -> list[str]:
     for each in found:
         if not layout and not harness and format_of(each) is None:
             hint = "; logs of Inspect need --format inspect" if each.endswith(".eval") else ""
+            hint = "; a run of TREC needs --qrels FILE" if each.endswith(".txt") else hint
             raise MetricInputError(
                 f"{each}: its format is not known; expected one of {_KNOWN}{hint}"
             )

@@ -15,6 +15,8 @@ from datarax.evaluation.html_tables import (
     Values,
     class_columns,
     count,
+    decimals_of_differences,
+    decimals_of_metrics,
     difference_row,
     gate_rows,
     method_sentences,
@@ -103,7 +105,7 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
         gate=gate_rows(summary.get("gate", ())),
         worst=worst_rows(summary.get("largest_losses")),
         clustered=summary["config"].get("clustered"),
-        metrics=[metric_row(metric) for metric in metrics],
+        metrics=list(map(metric_row, metrics, decimals_of_metrics(metrics))),
         slices=[
             {**by, "metrics": sliced_metrics(by["rows"], metrics, level, every)}
             for by in summary["slices"]
@@ -127,7 +129,7 @@ def render_comparison(summary: Values) -> str:
         "comparison.html",
         summary,
         gate=gate_rows(summary.get("gate", ())),
-        metrics=[difference_row(row) for row in metrics],
+        metrics=list(map(difference_row, metrics, decimals_of_differences(metrics))),
         slices=[{**by, "metrics": sliced_differences(by["rows"], metrics, every)} for by in slices],
         tests=sum(row["p_value"] is not None for row in rows),
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median_high
 from typing import Any, NamedTuple
 
-from datarax._numbers import justified, known_decimals, number, outward, trimmed
+from datarax._numbers import aligned, justified, known_decimals, number, outward, trimmed
 
 NO_DATA = "—"
 MINUS, TIMES = "\u2212", "\u00d7"
@@ -151,11 +151,30 @@ def worst_rows(found: Values | None) -> dict[str, Any] | None:
     return {**found, "losses": [(shown(x), x) for x in losses]}
 
 
-def metric_row(metric: Values) -> dict[str, Any]:
+def decimals_of_metrics(rows: Sequence[Values]) -> list[int | None]:
+    """The decimals of the value and the interval of each metric: see `aligned`."""
+    return aligned([
+        (
+            justified((row["lower"], row["upper"]), row["bounds"] or (None, None)),
+            (row["value"], row["lower"], row["upper"]),
+        )
+        for row in rows
+    ])  # fmt: skip
+
+
+def decimals_of_differences(rows: Sequence[Values]) -> list[int | None]:
+    """The decimals of the values, the difference and the interval of each metric."""
+    return aligned([
+        (known_decimals(row["lower"], row["upper"]), (row["a"], row["b"], row["difference"]))
+        for row in rows
+    ])  # fmt: skip
+
+
+def metric_row(metric: Values, decimals: int | None) -> dict[str, Any]:
     """A metric with its reading, on an axis of its own if there is an interval."""
     value, lower, upper = (metric[key] for key in ("value", "lower", "upper"))
     least, most = metric["bounds"] or (None, None)
-    decimals, exact = justified((lower, upper), (least, most))
+    exact = known_decimals(least, most, digits=1)
     # A dot alone, on an axis made for it, would say nothing.
     axis = Axis.of([value, lower, upper, least, most]) if finite([lower, upper]) else None
     return {
@@ -230,9 +249,8 @@ def sliced_metrics(
     return [sliced_metric(name, rows, overall.get(name), level, beside) for name in names]
 
 
-def difference_row(row: Values) -> dict[str, Any]:
+def difference_row(row: Values, decimals: int | None) -> dict[str, Any]:
     """The difference of two models in a metric, on an axis of its own that holds 0."""
-    decimals = known_decimals(row["lower"], row["upper"])
     ends = [row[key] for key in ("lower", "upper", "difference")]
     found = _difference(row, decimals, Axis.of([*ends, 0.0]))
     texts = {key: (shown(row[key], decimals), row[key]) for key in ("a", "b")}

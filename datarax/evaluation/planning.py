@@ -364,8 +364,8 @@ class _Plan:
             found = names or self.found("target")
             if len(found) != 2:
                 raise MetricInputError(
-                    f"{self.named('target')} has {len(found)} distinct values, {_brief(found)}; "
-                    f"the task binary takes two{_same_but_for_case(found)}"
+                    f"{self.named('target')} has {_distinct(found)}, {_brief(found)}; "
+                    f"the task binary takes two{_same_but_for_case(found)}{_one_class(found)}"
                 )
             column = self.positive_column(outputs[0], scores, found)
             if column is not None and named_by(column, found) == found[0]:
@@ -403,7 +403,7 @@ class _Plan:
             names = in_order_of(columns, found) or found
             if len(names) != width:
                 raise MetricInputError(
-                    f"{self.named('target')} has {len(found)} distinct values and --preds names "
+                    f"{self.named('target')} has {_distinct(found)} and --preds names "
                     f"{width} columns; give the names of the classes in the order of the columns: "
                     f"--classes {_brief(found)}{_same_but_for_case(found)}"
                 )
@@ -497,6 +497,11 @@ class _Plan:
         if named:
             names = tuple(sorted(map(str, values)))
             size = len(names)
+            if size == 1:
+                raise MetricInputError(
+                    f"all labels are {names[0]!r}; a task of classes takes two or more: name the "
+                    f"others, too, with --classes {names[0]},OTHER"
+                )
             if request.size not in (None, size):
                 raise MetricInputError(
                     f"the labels have {size} distinct values; --num-classes is {request.size}"
@@ -624,6 +629,17 @@ def _same_but_for_case(names: Sequence[str]) -> str:
 def alike_but_for_case(names: Sequence[str]) -> str:
     """Says that these names differ in case or white space alone."""
     return f"{' and '.join(map(repr, names[:3]))} differ in case or white space alone"
+
+
+def _distinct(found: Sequence[str]) -> str:
+    return f"{len(found):,} distinct value{'s' if len(found) != 1 else ''}"
+
+
+def _one_class(found: Sequence[str]) -> str:
+    """What to write where the rows have one of both classes."""
+    if len(found) != 1:
+        return ""
+    return f": --classes OTHER,{found[0]} names both, the negative class first"
 
 
 def _brief(names: Sequence[str]) -> str:
