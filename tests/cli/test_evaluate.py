@@ -426,14 +426,16 @@ def test_the_order_of_classes_is_that_of_the_names_of_columns(names, tmp_path):
     assert (values(summary)["accuracy"], summary["notes"]) == (1.0, [])
 
 
-def test_an_order_of_classes_that_nothing_says_is_noted(tmp_path):
+@pytest.mark.parametrize("form", ["columns", "list"])
+def test_an_order_of_classes_that_nothing_says_is_noted(form, tmp_path):
     logits = {f"logit_{i}": row for i, row in enumerate(3 * np.eye(3))}
+    logits = logits if form == "columns" else {"logits": (3 * np.eye(3)).tolist()}
     labels = ["entailment", "neutral", "contradiction"]
     path = write(tmp_path / "a.parquet", {**logits, "label": labels})
-    named = ("--task", "multiclass", "--preds", "logit_*", "--target", "label", "--metrics")
+    named = ("--task", "multiclass", "--preds", "logit*", "--target", "label", "--metrics")
     (note,) = evaluated(tmp_path / "out", path, *named, "accuracy")["notes"]
     assert note == (
-        "logit_0, logit_1, logit_2 are taken for the scores of the classes contradiction, "
+        f"{', '.join(logits)} are taken for the scores of the classes contradiction, "
         "entailment, neutral, in this order, that of the alphabet; --classes sets it"
     )
     set_by = evaluated(tmp_path / "b", path, *named, "accuracy", "--classes", ",".join(labels))

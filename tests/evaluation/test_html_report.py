@@ -231,7 +231,7 @@ def test_no_number_is_too_strange():
     shown = [row[1] for row in found.tables[0][1 : 1 + len(values)]]
     assert [text.replace(TIMES, "x").replace(MINUS, "-") for text in shown] == [
         "—", "∞", "-∞", "0.000", "0.000", "1.000x10³⁰⁰", "-1.000x10⁻³⁰⁰", "4.941x10⁻³²⁴",
-        "9.223x10¹⁸", "1.000", "-17.25",
+        "9.223x10¹⁸", "1.000", "-17.250",
     ]  # fmt: skip
     assert not any("nan" in str(attrs).lower() for _, attrs in found.elements if "cx" in attrs)
 
