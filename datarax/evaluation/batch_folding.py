@@ -133,6 +133,7 @@ class BatchFolding:
         batch = self._of_rows(given) if is_rows else as_batch(given, self.call)
         if not batch.num_rows and not batch.num_columns:  # as an empty partition may be
             return state
+        batch = _untyped_where_null(batch)
         plan = self.plan(batch.schema)
         key = secrets.randbits(32) if key is None else key
         excluded = dict(state.excluded)
@@ -240,6 +241,19 @@ class BatchFolding:
             )
             warn(f"{self.call}: rows are left out: {reasons}", InvalidValuesWarning)
         return state.metric
+
+
+def _untyped_where_null(batch: "pyarrow.RecordBatch") -> "pyarrow.RecordBatch":
+    """The same rows, where a column without any value has the type null.
+
+    Its type says nothing: Dask makes strings of it.
+    """
+    pa = optional("pyarrow", "parquet", "a record batch")
+    arrays = [
+        pa.nulls(len(x)) if x.null_count == len(x) and not pa.types.is_nested(x.type) else x
+        for x in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
 @contextmanager

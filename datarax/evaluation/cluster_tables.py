@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from datarax._errors import MetricInputError
 from datarax._optional import optional
 from datarax.evaluation.batch_folding import BatchFolding, as_batch
 from datarax.evaluation.columns import may_be_read
@@ -61,7 +62,14 @@ def _dask_folded(folding: BatchFolding, rows: Any, place: int) -> bytes | Failur
         pa = optional("pyarrow", "parquet", "evaluate")
         if folding.group_by is not None:
             rows = rows.sort_values(folding.group_by)
-        batch = as_batch(pa.Table.from_pandas(rows, preserve_index=False), "evaluate")
+        try:
+            table = pa.Table.from_pandas(rows, preserve_index=False)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise MetricInputError(
+                f"evaluate: partition {place + 1:,} of the data frame of Dask cannot be read: "
+                f"{error}"
+            ) from None
+        batch = as_batch(table, "evaluate")
         return as_bytes(folding.folded([batch], key_of("dask", place)))
     except Exception as error:  # as a value: a task that raises may be run again
         return Failure(portable(error))

@@ -1,11 +1,13 @@
 """`CombineMetrics` on the local runners of Beam: globally, by key, in windows, after failures."""
 
+import ast
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import pytest
 
 import datarax
+from benchmarks import engines
 from datarax.evaluation.beam import CombineMetrics
 from datarax.metrics import Accuracy
 from tests.engines.tables import (
@@ -14,15 +16,21 @@ from tests.engines.tables import (
     RANKED,
     RANKING,
     alone,
+    block_of_page,
     by_country,
     dies_once,
+    in_files,
+    keyed,
+    many_keys,
     ranked,
     rows,
     the_same,
+    without_name,
 )
 
 beam: Any = import_module("apache_beam")
 window: Any = import_module("apache_beam.transforms.window")
+pipeline_options: Any = import_module("apache_beam.options.pipeline_options")
 util: Any = import_module("apache_beam.testing.util")
 RUNNERS = ("FnApiRunner", "BundleBasedDirectRunner")
 
@@ -72,15 +80,39 @@ def test_a_bundle_that_fails_counts_once(rng, tmp_path):
             if dies_once(mark):
                 raise RuntimeError("once")
 
+    combine = CombineMetrics(METRICS, columns=COLUMNS)
     with beam.Pipeline(runner="BundleBasedDirectRunner") as pipeline:
         found = (
             pipeline
             | beam.Create(table.to_batches(max_chunksize=100))
             | beam.ParDo(Failing())
-            | beam.CombineGlobally(CombineMetrics(METRICS, columns=COLUMNS))
+            | beam.CombineGlobally(combine)
         )
         util.assert_that(found, equal(alone(table)))
     assert mark.exists()
+    mark.unlink()
+    with beam.Pipeline(runner="BundleBasedDirectRunner") as pipeline:
+        pairs = (
+            pipeline
+            | beam.Create(without_name(table).to_pylist())
+            | beam.ParDo(Failing())
+            | beam.Map(lambda row: (row["country"], row))
+        )
+        util.assert_that(pairs | beam.CombinePerKey(combine), equal(keyed(table)))
+    assert mark.exists()
+
+
+def test_many_keys(rng):
+    table, due = many_keys(rng, 1000)
+    combine = CombineMetrics(Accuracy(), columns={"preds": "score", "target": "label"})
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        pairs = pipeline | beam.Create([(row["key"], row) for row in table.to_pylist()])
+        util.assert_that(pairs | beam.CombinePerKey(combine), util.equal_to(list(due.items())))
+
+
+def test_the_benchmark_gives_the_numbers_of_the_combiners(tmp_path):
+    contest = engines.of_beam(None, engines.write(tmp_path / "rows", 2000))
+    assert contest.datarax() == pytest.approx(contest.own(), rel=1e-13)
 
 
 class Row(NamedTuple):
@@ -130,3 +162,17 @@ def test_queries_come_in_one_element(rng):
     flat = CombineMetrics(RANKING, columns=RANKED)
     with pytest.raises(datarax.MetricInputError, match="give group_by='query'"):
         flat.extract_output(flat.add_input(flat.create_accumulator(), row))
+
+
+def test_the_block_of_the_page(rng, tmp_path, capfd):
+    table = rows(rng, 300)
+    folder, names = in_files(tmp_path / "rows", table), {"__name__": "__main__"}
+    names["options"] = pipeline_options.PipelineOptions(["--runner=FnApiRunner"])
+    exec(block_of_page("Apache Beam", 0, folder), names)
+    lines = capfd.readouterr().out.splitlines()
+    found = [ast.literal_eval(line) for line in lines if "accuracy" in line]
+    due = {name: METRICS[name] for name in ("accuracy", "auroc")}
+    columns = {"preds": "score", "target": "label"}
+    assert [x for x in found if isinstance(x, dict)] == [alone(table, due, columns)]
+    each = {key: alone(part, due, columns) for key, part in by_country(table).items()}
+    assert dict(x for x in found if isinstance(x, tuple)) == each

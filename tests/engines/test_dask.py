@@ -5,21 +5,29 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import datarax
-from datarax.metrics import Accuracy
+from benchmarks import engines
+from datarax.evaluation import Aggregator
+from datarax.metrics import Accuracy, Mean
 from tests.engines.tables import (
     COLUMNS,
     METRICS,
+    PAGE,
     RANKED,
     RANKING,
     WARNING,
     alone,
+    block_of_page,
     dies_once,
+    in_files,
+    keyed,
     ranked,
     rows,
     the_same,
+    without_name,
 )
 
 frames: Any = import_module("dask.dataframe")
@@ -86,3 +94,67 @@ def test_errors_are_those_of_one_process(rng):
     none = frame[frame["score"] > 2]
     found = datarax.evaluate(none, Accuracy(), columns=columns | {"target": "label"})
     assert np.isnan(found.compute())
+
+
+def test_states_by_key_also_null_and_if_a_worker_dies(client, rng, tmp_path):
+    table, mark = rows(rng, 2000), tmp_path / "died"
+    aggregator = Aggregator(METRICS, columns=COLUMNS)
+
+    def states(part):
+        groups = part.groupby("country", dropna=False, sort=False)
+        found = [(key, aggregator.add(aggregator.zero(), each)) for key, each in groups]
+        if found and dies_once(mark):
+            os._exit(1)
+        return pandas.DataFrame(found, columns=["country", "state"]).astype(object)
+
+    meta = pandas.DataFrame({"country": [], "state": []}, dtype=object)
+    frame = frame_of(without_name(table), 4)
+    found = frame.map_partitions(states, meta=meta).compute()
+    assert mark.exists()
+    found["country"] = found["country"].where(found["country"].notna(), None)
+    for key, due in keyed(table).items():
+        same = found["country"].isna() if key is None else found["country"] == key
+        with pytest.warns(datarax.InvalidValuesWarning, match=WARNING):
+            whole = aggregator.finish(aggregator.merge(*found["state"][same]))
+        the_same(whole.results(), due)
+
+
+def test_partitions_of_other_types_and_an_optional_column(client):
+    parts = [
+        pandas.DataFrame({"values": [1, 2]}),
+        pandas.DataFrame({"values": [None, None]}, dtype=object),
+        pandas.DataFrame({"values": [0.5]}),
+        pandas.DataFrame({"values": []}, dtype=object),
+    ]
+    frame = frames.from_map(lambda i: parts[i], range(4), meta=pandas.DataFrame({"values": [0.5]}))
+    with pytest.warns(datarax.InvalidValuesWarning, match="2 without a value in .*'values'"):
+        assert datarax.evaluate(frame, Mean()).compute() == 3.5 / 3
+    mixed = [parts[0], pandas.DataFrame({"values": ["a", 1]}, dtype=object)]
+    with import_module("dask").config.set({"dataframe.convert-string": False}):
+        frame = frames.from_map(lambda i: mixed[i], range(2), meta=parts[2])
+    with pytest.raises(datarax.MetricInputError, match=r"partition 2 .* column values"):
+        datarax.evaluate(frame, Mean())
+
+
+def test_the_benchmark_gives_the_numbers_of_the_data_frame(client, tmp_path):
+    contest = engines.of_dask(client, engines.write(tmp_path / "rows", 5000))
+    assert contest.datarax() == pytest.approx(contest.own(), rel=1e-13)
+
+
+def test_the_blocks_of_the_page(client, rng, tmp_path):
+    table = rows(rng, 300)
+    folder = in_files(tmp_path / "rows", table)
+    columns = {"preds": "score", "target": "label"}
+    due = alone(table, {"accuracy": Accuracy()}, columns)["accuracy"]
+    for place in (0, 2):
+        names: dict[str, Any] = {"__name__": "__main__"}
+        with pytest.warns(datarax.InvalidValuesWarning, match="'label'"):
+            exec(block_of_page(PAGE, place, folder), names)
+        assert names["found"].compute() == due
+    code = block_of_page("Evaluating on a cluster", 0, folder)
+    code = code.replace("tcp://scheduler:8786", client.scheduler.address)
+    code = code.replace("s/part-*.parquet", f"{folder}/*.parquet")
+    names |= {"metrics": {"accuracy": Accuracy()}, "columns": columns}
+    with pytest.warns(datarax.InvalidValuesWarning, match="'label'"):
+        exec(code, names)
+    assert names["metrics"].results() == {"accuracy": due}

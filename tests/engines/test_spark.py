@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import datarax
+from benchmarks import engines
 from datarax.evaluation import Aggregator, spark
 from datarax.metrics import Accuracy
 from tests.engines.tables import (
@@ -18,11 +19,16 @@ from tests.engines.tables import (
     RANKING,
     WARNING,
     alone,
+    block_of_page,
     by_country,
     dies_once,
+    in_files,
+    keyed,
+    many_keys,
     ranked,
     rows,
     the_same,
+    without_name,
 )
 
 sql: Any = import_module("pyspark.sql")
@@ -50,6 +56,21 @@ def session():
 
 def frame_of(session, table, partitions):
     return session.createDataFrame(table).repartition(partitions)
+
+
+def states_by(frame, key, kind, aggregator, mark=None):
+    """The state of each key, as the page "On many machines" has it; a worker may die once."""
+
+    def state(rows):
+        found = aggregator.add(aggregator.zero(), rows)
+        if mark is not None and dies_once(mark):
+            os._exit(1)
+        return pa.table({key: rows[key][:1], "state": [found]})
+
+    found = frame.groupBy(key).applyInArrow(state, f"{key} {kind}, state binary").collect()
+    states = {row[key]: row.state for row in found}
+    assert len(states) == len(found)
+    return states
 
 
 def test_numbers_are_those_of_one_process(session, rng):
@@ -99,22 +120,27 @@ def test_queries_are_brought_together(session, rng):
     the_same(found.results(), due)
 
 
-def test_states_by_key(session, rng):
-    table = rows(rng, 3000)
+def test_states_by_key_also_null_and_if_a_worker_dies(session, rng, tmp_path):
+    table, mark = rows(rng, 3000), tmp_path / "died"
     aggregator = Aggregator(METRICS, columns=COLUMNS)
-
-    def state(rows):
-        found = aggregator.add(aggregator.zero(), rows)
-        return pa.table({"country": rows["country"][:1], "state": [found]})
-
-    frame = frame_of(session, table, 4)
-    found = frame.groupBy("country").applyInArrow(state, "country string, state binary").collect()
-    parts = by_country(table)
-    assert {row.country for row in found} == set(parts)
-    for row in found:
-        mine = parts[row.country]
+    frame = frame_of(session, without_name(table), 4)
+    found = states_by(frame, "country", "string", aggregator, mark)
+    assert mark.exists()
+    due = keyed(table)
+    assert found.keys() == due.keys()
+    for key, state in found.items():
         with pytest.warns(datarax.InvalidValuesWarning, match=WARNING):
-            the_same(aggregator.finish(row.state).results(), alone(mine))
+            the_same(aggregator.finish(state).results(), due[key])
+    with pytest.warns(datarax.InvalidValuesWarning, match=WARNING):
+        whole = aggregator.finish(aggregator.merge(*found.values()))
+    the_same(whole.results(), alone(table))
+
+
+def test_many_keys(session, rng):
+    table, due = many_keys(rng, 10_000)
+    aggregator = Aggregator(Accuracy(), columns={"preds": "score", "target": "label"})
+    found = states_by(frame_of(session, table, 3), "key", "bigint", aggregator)
+    assert {key: aggregator.finish(state).compute() for key, state in found.items()} == due
 
 
 def test_columns_of_any_name_and_type(session):
@@ -137,3 +163,22 @@ def test_an_error_of_the_rows_is_that_of_one_process(session):
     columns = {"preds": "score", "target": "label"}
     with pytest.raises(datarax.MetricInputError, match="lists of 1 to 2 values"):
         spark.evaluate(frame.coalesce(1), Accuracy(num_classes=2), columns=columns)
+
+
+def test_the_benchmark_gives_the_numbers_of_sql(session, tmp_path):
+    contest = engines.of_spark(session, engines.write(tmp_path / "rows", 5000))
+    assert contest.datarax() == pytest.approx(contest.own(), rel=1e-13)
+
+
+@pytest.mark.filterwarnings("ignore:.*rows are left out")
+def test_the_blocks_of_the_page(session, rng, tmp_path):
+    table = rows(rng, 600)
+    folder = in_files(tmp_path / "rows", table)
+    names = {"session": session, "__name__": "__main__"}
+    for place in (0, 1):
+        exec(block_of_page("Spark", place, folder), names)
+    due = {name: METRICS[name] for name in ("accuracy", "auroc")}
+    columns = {"preds": "score", "target": "label"}
+    assert names["metrics"].results() == alone(table, due, columns)
+    parts = by_country(table)
+    assert names["by_country"] == {key: alone(parts[key], due, columns) for key in parts}

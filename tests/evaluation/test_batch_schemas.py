@@ -56,7 +56,7 @@ def as_others_write_it(rng, table):
     for place, name in enumerate(table.column_names):
         column = table[name]
         if column.null_count == len(column) and rng.random() < 0.7:
-            column = pa.nulls(len(column))
+            column = pa.nulls(len(column), rng.choice(["null", "string", "int8"]))
         elif name == "loss" and rng.random() < 0.5:
             column = column.cast(rng.choice(["int8", "float32", "int64"]))
         elif pa.types.is_string(column.type) and rng.random() < 0.5:
