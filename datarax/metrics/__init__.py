@@ -77,6 +77,8 @@ from datarax.metrics.clustering.pair_counting import ClusterAccuracy as ClusterA
 from datarax.metrics.clustering.pair_counting import FowlkesMallows as FowlkesMallows
 from datarax.metrics.clustering.pair_counting import PairConfusionMatrix as PairConfusionMatrix
 from datarax.metrics.clustering.pair_counting import Rand as Rand
+from datarax.metrics.clustering.point_distances import DunnIndex as DunnIndex
+from datarax.metrics.clustering.point_distances import Silhouette as Silhouette
 from datarax.metrics.clustering.rater_agreement import GwetAC1 as GwetAC1
 from datarax.metrics.clustering.rater_agreement import KrippendorffAlpha as KrippendorffAlpha
 from datarax.metrics.curves.area_under_curve import AUROC as AUROC
@@ -187,6 +189,7 @@ from datarax.metrics.ranking.search import (
 from datarax.metrics.regression.correlation import ConcordanceCorrCoef as ConcordanceCorrCoef
 from datarax.metrics.regression.correlation import CosineSimilarity as CosineSimilarity
 from datarax.metrics.regression.correlation import PearsonCorrCoef as PearsonCorrCoef
+from datarax.metrics.regression.correlation import PearsonTest as PearsonTest
 from datarax.metrics.regression.error_quantiles import MaxError as MaxError
 from datarax.metrics.regression.error_quantiles import MedianAbsoluteError as MedianAbsoluteError
 from datarax.metrics.regression.explained_deviance import D2AbsoluteError as D2AbsoluteError

@@ -143,6 +143,118 @@ def sklearn_points(score: Callable[..., float]) -> Callable[..., float | None]:
     return lambda w, features, labels: reference(w, features, labels)
 
 
+def copies(w: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+    return [x[w > 0] for x in (w, *arrays)]
+
+
+def distances(x: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(x[:, None] - x, axis=-1)
+
+
+def near_and_next(
+    w: np.ndarray, features: np.ndarray, labels: np.ndarray
+) -> list[tuple[float, float]]:
+    """The mean distances of each point from its own cluster and from the next one.
+
+    Weight w is w copies of a point. Both are 0 for a point that is alone.
+    """
+    found, clusters = [], np.unique(labels)
+    for apart, own in zip(distances(features), labels, strict=True):
+        totals = {c: (fsum((w * apart)[labels == c]), fsum(w[labels == c])) for c in clusters}
+        total, others = totals.pop(own)
+        next_ = min(t / n for t, n in totals.values())
+        found.append((total / (others - 1), next_) if others > 1 else (0.0, 0.0))
+    return found
+
+
+def silhouette_of(w: np.ndarray, features: np.ndarray, labels: np.ndarray) -> float:
+    w, features, labels = copies(w, features, labels)
+    clusters = np.unique(labels)
+    if len(clusters) < 2 or fsum(w) <= len(clusters):
+        return np.nan
+    found = near_and_next(w, features, labels)
+    return fsum(w * [(b - a) / max(a, b) if max(a, b) else 0.0 for a, b in found]) / fsum(w)
+
+
+def sklearn_silhouette(w: np.ndarray, features: np.ndarray, labels: np.ndarray) -> float | None:
+    if (w % 1).any():
+        return None
+    x, labels = (each.repeat(w.astype(int), 0) for each in (features, labels))
+    if not 2 <= len(np.unique(labels)) < len(labels):
+        return None
+    return sklearn.metrics.silhouette_score(x - x[0], labels)  # it subtracts squares
+
+
+def over(a: float, b: float) -> float:
+    return float(a / b) if b else np.inf if a else np.nan
+
+
+def dunn_of(w: np.ndarray, features: np.ndarray, labels: np.ndarray) -> float:
+    _, features, labels = copies(w, features, labels)
+    if len(np.unique(labels)) < 2:
+        return np.nan
+    apart, same = distances(features), labels[:, None] == labels
+    return over(apart[~same].min(), apart[same].max())
+
+
+def centroid_dunn_of(w: np.ndarray, features: np.ndarray, labels: np.ndarray) -> float:
+    clusters = of_clusters(w, features, labels)
+    if len(clusters) < 2:
+        return np.nan
+    means = np.array([mean for _, mean, _ in clusters])
+    widest = max(
+        np.linalg.norm(features[(w > 0) & (labels == c)] - mean, axis=-1).max()
+        for c, mean in zip(np.unique(labels[w > 0]), means, strict=True)
+    )
+    between = distances(means)[np.triu_indices(len(means), 1)]
+    return over(between.min(), widest)
+
+
+def sklearn_overlap(features: np.ndarray, labels: np.ndarray) -> float:
+    # It takes distances below 1e-8 for 0.
+    return sklearn.metrics.davies_bouldin_score(features / (np.ptp(features) or 1), labels)
+
+
+def mean_overlap_of(w: np.ndarray, features: np.ndarray, labels: np.ndarray) -> float:
+    """The Davies-Bouldin index of scikit-learn: with mean distances."""
+    clusters = of_clusters(w, features, labels)
+    if len(clusters) < 2:
+        return np.nan
+    spread = []
+    for c, (total, mean, _) in zip(np.unique(labels[w > 0]), clusters, strict=True):
+        own = (w > 0) & (labels == c)
+        spread.append(fsum(w[own] * np.linalg.norm(features[own] - mean, axis=-1)) / total)
+    apart = distances(np.array([mean for _, mean, _ in clusters]))
+    k = range(len(clusters))
+    worst = [max((spread[i] + spread[j]) / apart[i, j] for j in k if j != i) for i in k]
+    return fsum(worst) / len(worst)
+
+
+def point_error(
+    w: np.ndarray, features: np.ndarray, labels: np.ndarray, *, value: Callable[..., float]
+) -> float:
+    """The error of quotients of distances, where each is off by some units of their range.
+
+    Coordinates are differences from one point, rounded once; their means err by gamma(n).
+    """
+    v, x, label = copies(w, features, labels)
+    if len(np.unique(label)) < 2:
+        return 0.0
+    off = 4 * sum_bound(BATCH + 3, 1.0) * float(np.linalg.norm(np.ptp(x, 0)))
+    if value is silhouette_of:
+        return max(
+            (4 * off / max(a, b) for a, b in near_and_next(v, x, label) if a or b), default=0
+        )
+    means = np.array([mean for _, mean, _ in of_clusters(v, x, label)])
+    between = float(distances(means)[np.triu_indices(len(means), 1)].min())
+    got = value(w, features, labels)
+    if value is mean_overlap_of:
+        return 2 * off * (1 + got) / max(between - 2 * off, 1e-30)
+    apart, same = distances(x), label[:, None] == label
+    widest = float(apart[same].max()) / 2  # at most twice the distance from the mean
+    return off * (1 + got) / max(widest - off, 1e-30) if widest else 0.0
+
+
 CONFIG = {"num_clusters": POINT_CLUSTERS, "num_features": FEATURES}
 
 CASES = [
@@ -165,5 +277,29 @@ CASES = [
         reference=None,  # scikit-learn defines the spread differently
         ulps=MOMENTS,
         atol=davies_bouldin_error,
+    ),
+    *(
+        Case(
+            name,
+            cls,
+            POINTS,
+            value,
+            CONFIG | {"capacity": 512} | config,
+            reference=reference,
+            ulps=8,
+            atol=partial(point_error, value=value),
+        )
+        for name, cls, value, config, reference in (
+            ("silhouette", metrics.Silhouette, silhouette_of, {}, sklearn_silhouette),
+            ("dunn", metrics.DunnIndex, dunn_of, {}, None),
+            ("dunn_centroids", metrics.DunnIndex, centroid_dunn_of, {"centroids": True}, None),
+            (
+                "davies_bouldin_mean_distance",
+                metrics.DaviesBouldin,
+                mean_overlap_of,
+                {"power": 1},
+                sklearn_points(sklearn_overlap),
+            ),
+        )
     ),
 ]

@@ -160,6 +160,24 @@ def pearson_of(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
     return fsum(w * dp * dt) / np.sqrt(fsum(w * dp**2)) / np.sqrt(fsum(w * dt**2))
 
 
+def pearson_test_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dict[str, Any]:
+    value, n = np.float64(used(pearson_of)(w, preds, target)), fsum(w)
+    if np.isnan(value) or (n < 3 and n != 2):
+        return {"correlation": value, "p_value": np.float64(np.nan)}
+    if n == 2 or abs(value) >= 1:
+        return {"correlation": value, "p_value": np.float64(n == 2)}
+    t = abs(value) * np.sqrt((n - 2) / ((1 - value) * (1 + value)))
+    return {"correlation": value, "p_value": np.float64(2 * scipy.stats.t.sf(t, n - 2))}
+
+
+def scipy_test(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dict[str, Any] | None:
+    if scipy_of(scipy.stats.pearsonr)(w, preds, target) is None:
+        return None
+    preds, target = (np.repeat(x, w.astype(int)) for x in (preds, target))
+    found = scipy.stats.pearsonr(preds, target)
+    return {"correlation": np.float64(found[0]), "p_value": np.float64(found[1])}
+
+
 def concordance_of(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
     between = fsum(w) * (mean_of(w, p) - mean_of(w, t)) ** 2
     of = squares_of(w, p) + squares_of(w, t) + between
@@ -366,6 +384,16 @@ CASES = [
         pearson_of,
         reference=scipy_of(scipy.stats.pearsonr),
         atol=within(correlation_error),
+    ),
+    Case(
+        "pearson_test",
+        metrics.PearsonTest,
+        REGRESSION,
+        pearson_test_of,
+        reference=scipy_test,
+        # The p-value has the slope sqrt(n) / (1 - r**2)**1.5 at most, times the error of r.
+        atol=lambda w, **_: 2.0**-14,
+        perfect="any",
     ),
     one("concordance", metrics.ConcordanceCorrCoef, concordance_of, atol=within(correlation_error)),
     several(

@@ -9,6 +9,7 @@ from datarax.metrics.regression.fourth_moments import FourthMoments, MomentSampl
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
 from datarax.numerics.products import correlation_coefficient
 from datarax.numerics.scaling import nan_where
+from datarax.numerics.special import t_p_value
 from datarax.statistics.cross_moments import CrossMoments
 from datarax.statistics.loss_total import LossTotal
 
@@ -79,6 +80,15 @@ class CorrelationMetric(PerOutput):
         self.statistic = CrossMoments(self.example_shape)
 
 
+def _pearson(moments: CrossMoments) -> jax.Array:
+    return correlation_coefficient(
+        # The units cancel.
+        moments.co_moment.double.to_float(),
+        moments.preds_squares.double.to_float(),
+        moments.target_squares.double.to_float(),
+    )
+
+
 class PearsonCorrCoef(CorrelationMetric):
     """Pearson's correlation coefficient.
 
@@ -95,16 +105,43 @@ class PearsonCorrCoef(CorrelationMetric):
     """
 
     def by_output(self) -> jax.Array:
-        moments = self.statistic
-        return correlation_coefficient(
-            # The units cancel.
-            moments.co_moment.double.to_float(),
-            moments.preds_squares.double.to_float(),
-            moments.target_squares.double.to_float(),
-        )
+        return _pearson(self.statistic)
 
     def sampling(self) -> PearsonSampling:
         return PearsonSampling(self)
+
+
+class PearsonTest(RegressionMetric):
+    """The test that predictions and targets are not correlated, by Pearson's correlation.
+
+    A dict: "correlation", r, and "p_value", the probability that Student's t of n - 2 degrees of
+    freedom is beyond `r * sqrt((n - 2) / (1 - r**2))` in size, for n examples (the total weight).
+    It is exact if one of both is normal and they are independent. For n = 2 it is 1. NaN where
+    either is constant, and so for fewer than two examples. Float weights count as repetitions, for
+    which a p-value means little. All values are one population. Inside `jit`, with more than 66
+    examples, the relative error is below 1e-3 for p-values above 1e-6.
+
+    As `scipy.stats.pearsonr`. `PearsonCorrCoef` shares its statistic in a `Collection`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import PearsonTest
+        >>> preds, target = jnp.array([1.0, 2.0, 3.0, 4.0]), jnp.array([1.0, 3.0, 2.0, 4.0])
+        >>> for name, value in PearsonTest().update(preds, target).results().items():
+        ...     print(name, round(value, 4))
+        correlation 0.8
+        p_value 0.2
+    """
+
+    statistic = CrossMoments(())
+
+    def compute(self) -> PyTree:
+        value, n = _pearson(self.statistic), self.statistic.count.to_float()
+        left = (1 - value) * (1 + value)
+        t = xp.abs(value) * xp.sqrt(xp.maximum(n - 2, 0) / xp.where(left > 0, left, 1))
+        p_value = xp.where(left > 0, t_p_value(t, n - 2), 0)
+        p_value = xp.where(n == 2, 1, nan_where(n < 3, p_value))
+        return {"correlation": value, "p_value": nan_where(xp.isnan(value), p_value)}
 
 
 class ConcordanceCorrCoef(CorrelationMetric):

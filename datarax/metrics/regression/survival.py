@@ -90,7 +90,8 @@ def _later_by_sorting(key: PyTree, end: PyTree, w: PyTree, filled: PyTree) -> tu
     groups = np.unique(end, return_inverse=True)[1]
     until = np.cumsum(np.bincount(groups, w))
     later = (until[-1] - until)[groups] if len(w) else w
-    return tuple(np.pad(x, (0, size - len(w))) for x in (later, lower - higher))
+    padding = 0, size - len(w)
+    return np.pad(later, padding), np.pad(lower - higher, padding)
 
 
 def _lower_later(key: PyTree, w: PyTree) -> PyTree:
