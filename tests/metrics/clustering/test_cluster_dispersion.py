@@ -69,6 +69,16 @@ def test_degenerate_clusters():
     assert crossed == {"ratio": 0.0, "overlap": np.inf}
 
 
+def test_a_state_of_an_earlier_version_is_loaded(rng):
+    metric = metrics.DaviesBouldin(**CONFIG).update(*gaussian(rng, 50))
+    saved = metric.state_dict()
+    for name in ("power", "capacity"):
+        del saved["config"][name]
+    assert metrics.DaviesBouldin(**CONFIG).load_state_dict(saved).results() == metric.results()
+    with pytest.raises(datarax.ConfigurationMismatchError, match="power"):
+        metrics.DaviesBouldin(power=1, **CONFIG).load_state_dict(saved)
+
+
 def test_refusals():
     metric = metrics.CalinskiHarabasz(**CONFIG)
     with pytest.raises(datarax.MetricInputError, match=r"\(4, 3\).*num_features=2"):

@@ -72,7 +72,7 @@ def test_a_sample_by_index_does_not_depend_on_order_or_batches(cls, rng):
 @pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_the_error_of_a_sample_is_what_is_stated(rng):
     x, labels = drawn(rng, 2000)
-    each = sklearn.metrics.silhouette_samples(x, labels)
+    each = np.asarray(sklearn.metrics.silhouette_samples(x, labels))
     error = each.std() / np.sqrt(200)
     off = []
     for i in range(20):
