@@ -253,6 +253,9 @@ from datarax.metrics.vision.feature_distances import FID as FID
 from datarax.metrics.vision.feature_distances import KID as KID
 from datarax.metrics.vision.feature_distances import InceptionScore as InceptionScore
 from datarax.metrics.vision.feature_distances import PerceptualDistance as PerceptualDistance
+from datarax.metrics.vision.fused_images import QNR as QNR
+from datarax.metrics.vision.fused_images import SpatialDistortion as SpatialDistortion
+from datarax.metrics.vision.fused_images import SpectralDistortion as SpectralDistortion
 from datarax.metrics.vision.mean_average_precision import (
     MeanAveragePrecision as MeanAveragePrecision,
 )

@@ -9,7 +9,7 @@ import scipy.ndimage
 from datarax import metrics
 from tests.registry.case import Arrays, Case, Inputs
 from tests.registry.regression import NOT_NUMBERS
-from tests.registry.vision import SCORES, finite_images, mean_over
+from tests.registry.vision import SCORES, finite_images, mean_of, mean_over
 
 RANGE = 2.0
 BETAS = (0.4, 0.6)
@@ -186,6 +186,100 @@ BANDS = inputs("images with bands", (6, 7, 2))
 LARGE = inputs("large images", (41, 42, 1))
 
 
+# Fused images, without a reference.
+
+FINE, COARSE = (22, 24, 3), (11, 12, 3)
+TAPS = np.exp(-0.5 * (np.arange(-5, 6) / 1.5) ** 2)
+GAUSSIAN = np.outer(TAPS, TAPS) / TAPS.sum() ** 2
+
+
+def gaussian_uqi(p, t):
+    """Within windows of 11 x 11 pixels, of one channel."""
+    views = np.lib.stride_tricks.sliding_window_view(np.stack([p, t]), (11, 11), (1, 2))
+    m, n = (views * GAUSSIAN).sum((-2, -1))
+    x, y = views - np.stack([m, n])[..., None, None]
+    xx, yy, xy = ((a * b * GAUSSIAN).sum((-2, -1)) for a, b in ((x, x), (y, y), (x, y)))
+    return (4 * xy * m * n / ((xx + yy) * (m * m + n * n))).mean()
+
+
+def quality(w, x, y):
+    """The mean over images."""
+    return mean_of(w, x, y, score=gaussian_uqi)
+
+
+def norm(differences, order):
+    return np.mean(np.abs(differences) ** order) ** (1 / order)
+
+
+def spectral_distortion(w, preds, target, *, order=1):
+    pairs = [(a, b) for a in range(preds.shape[-1]) for b in range(a)]
+    found = [
+        quality(w, preds[..., a], preds[..., b]) - quality(w, target[..., a], target[..., b])
+        for a, b in pairs
+    ]
+    return norm(found, order)
+
+
+def spatial_distortion(w, preds, ms, pan, *, order=1, window=7):
+    small = scipy.ndimage.uniform_filter(pan, (1, window, window, 1), mode="reflect")
+    small = (small[:, ::2] + small[:, 1::2]) / 2  # linear interpolation at half the size
+    small = (small[:, :, ::2] + small[:, :, 1::2]) / 2
+    found = [
+        quality(w, preds[..., c], pan[..., 0]) - quality(w, ms[..., c], small[..., 0])
+        for c in range(preds.shape[-1])
+    ]
+    return norm(found, order)
+
+
+def qnr(w, preds, ms, pan):
+    spectral, spatial = spectral_distortion(w, preds, ms), spatial_distortion(w, preds, ms, pan)
+    return (1 - spectral) ** 0.5 * (1 - spatial) ** 2
+
+
+def fused(
+    rng: np.random.Generator, size: int, *, offset: float = 0.5, noise: float = 0.2
+) -> Arrays:
+    ms = offset + rng.random((size, *COARSE))
+    preds = ms.repeat(2, 1).repeat(2, 2) + noise * rng.normal(size=(size, *FINE))
+    pan = preds.mean(-1, keepdims=True) + noise * rng.normal(size=(size, *FINE[:2], 1))
+    return {
+        name: x.astype(np.float32) for name, x in {"preds": preds, "ms": ms, "pan": pan}.items()
+    }
+
+
+def fused_and_coarse(rng: np.random.Generator, size: int, **config: Any) -> Arrays:
+    drawn = fused(rng, size, **config)
+    return {"preds": drawn["preds"], "target": drawn["ms"]}
+
+
+def of_fused(name: str, draw: Any, names: tuple[str, ...]) -> Inputs:
+    return Inputs(
+        name,
+        draw=draw,
+        valid=finite_images,
+        spoil=dict.fromkeys(names, NOT_NUMBERS),
+        hard={"much noise": partial(draw, noise=2.0), "offset of 100": partial(draw, offset=100.0)},
+    )
+
+
+FUSED = of_fused("fused images", fused, ("preds", "ms", "pan"))
+FUSED_AND_COARSE = of_fused("fused and coarse images", fused_and_coarse, ("preds", "target"))
+
+
+def fused_case(name: str, cls: Any, within: Inputs, oracle: Any, **config: Any) -> Case:
+    # Means of differences of indices, each rounded once: they cancel.
+    return Case(
+        name,
+        cls,
+        within,
+        oracle,
+        config,
+        state_atol=lambda w, **images: 1e-5 * len(w),
+        together=within.id,
+        **SCORES,
+    )
+
+
 def case(name: str, cls: Any, score: Any, within: Inputs = BANDS, **config: Any) -> Case:
     oracle = mean_over(score, "preds", "target")
     return Case(name, cls, within, oracle, config, together=within.id, **SCORES)
@@ -221,4 +315,21 @@ CASES = [
         features=identity_maps,
     ),
     case("vif", metrics.VIF, by_channel(vif), LARGE, data_range=RANGE),
+    fused_case(
+        "spectral_distortion",
+        metrics.SpectralDistortion,
+        FUSED_AND_COARSE,
+        partial(spectral_distortion, order=2),
+        p=2,
+        num_channels=4,
+    ),
+    fused_case(
+        "spatial_distortion",
+        metrics.SpatialDistortion,
+        FUSED,
+        partial(spatial_distortion, window=4),
+        window_size=4,
+        num_channels=3,
+    ),
+    fused_case("qnr", metrics.QNR, FUSED, qnr, alpha=0.5, beta=2, num_channels=4),
 ]

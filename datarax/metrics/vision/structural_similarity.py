@@ -9,6 +9,7 @@ from datarax._errors import MetricInputError
 from datarax._xp import xp
 from datarax.metrics.vision.image_score import ImageScore, RangedScore, VolumeScore
 from datarax.metrics.vision.image_windows import (
+    LocalMoments,
     Taps,
     gaussian_taps,
     halved,
@@ -155,6 +156,18 @@ class MSSSIM(StructuralMetric):
         return xp.mean(product, -1)
 
 
+def universal_quality(local: LocalMoments) -> jax.Array:
+    """The universal quality index of each window."""
+    spread, squares = local.var_x + local.var_y, local.mean_x**2 + local.mean_y**2
+    flat, black = spread <= local.noise, squares == 0
+    contrast = xp.where(flat, 1, 2 * local.covariance / xp.where(flat, 1, spread))
+    product = 2 * local.mean_x * local.mean_y
+    luminance = xp.where(black, 1, product / xp.where(black, 1, squares))
+    # Means of zero around which the images vary have no luminance in common.
+    luminance = xp.where(black & ~flat, 0, luminance)
+    return contrast * luminance
+
+
 class UQI(ImageScore):
     """Universal image quality index, the mean over windows, channels and images.
 
@@ -188,14 +201,7 @@ class UQI(ImageScore):
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         local = local_moments(preds, target, uniform_taps(self.window), self.axes)
-        spread, squares = local.var_x + local.var_y, local.mean_x**2 + local.mean_y**2
-        flat, black = spread <= local.noise, squares == 0
-        contrast = xp.where(flat, 1, 2 * local.covariance / xp.where(flat, 1, spread))
-        product = 2 * local.mean_x * local.mean_y
-        luminance = xp.where(black, 1, product / xp.where(black, 1, squares))
-        # Means of zero around which the images vary have no luminance in common.
-        luminance = xp.where(black & ~flat, 0, luminance)
-        return xp.mean(contrast * luminance, (1, 2, 3))
+        return xp.mean(universal_quality(local), (1, 2, 3))
 
 
 class VIF(RangedScore):
