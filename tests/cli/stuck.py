@@ -127,5 +127,6 @@ def check_an_interrupt(folder: Path, rng: np.random.Generator, engine: str, stag
     assert summary["source"] == {**summary["source"], "complete": True, "rows": 20 * FILES}
     found = {row["name"]: np.float32(row["value"]) for row in summary["metrics"]}
     assert found == {"mae": np.float32(error), "stuck": np.float32(error)}
-    lines.remove(said)
-    return "\n".join(lines)
+    # The command waits a moment only for its threads. On a busy machine that may be too short, and
+    # then Python says which semaphores it deletes.
+    return "\n".join(x for x in lines if x != said and "resource_tracker" not in x)

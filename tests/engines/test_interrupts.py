@@ -7,11 +7,7 @@ from tests.cli.stuck import check_an_interrupt
 
 @pytest.mark.parametrize("stage", ["start", "update"])
 def test_dask(rng, tmp_path, stage):
-    said = check_an_interrupt(tmp_path, rng, "dask", stage)
-    if stage == "start":  # it does not wait for a worker that starts, and Python may say so
-        assert "Traceback" not in said
-    else:
-        assert said == ""
+    assert check_an_interrupt(tmp_path, rng, "dask", stage) == ""
 
 
 @pytest.mark.parametrize("stage", ["start", "update"])
