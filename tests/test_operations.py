@@ -111,7 +111,8 @@ def test_an_update_goes_over_its_batch_no_more_often_than_recorded(traced):
     few = {case: found[case]["update on TPUs"] for case in of_tpus}
     assert few == of_tpus
     more = {case for case, each in found.items() if each["update on TPUs"] > each["update"]}
-    assert not more
+    # Pairs of ratings have float weights always, and a scatter of floats is one more pass there.
+    assert more == {case for case in found if case.startswith("krippendorff_alpha")}
 
 
 def test_the_representatives_hold_every_operation_and_state(jaxprs):
