@@ -40,7 +40,7 @@ OF_STEPS = [
 
 def pages() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "docs/metrics").glob("*.md")):
-        if path.stem not in ("names", "index"):
+        if path.stem not in ("names", "names-torchmetrics", "index"):
             yield path.name, path.read_text()
 
 

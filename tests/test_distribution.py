@@ -99,7 +99,8 @@ def test_the_wheel_holds_the_package_alone(built):
     pages = {"report.css", "report.js"}
     pages |= {f"{name}.html" for name in ("page", "macros", "report", "comparison")}
     report = {f"datarax/evaluation/{name}" for name in pages}
-    assert package == modules | report | {"datarax/py.typed", "datarax/metric/names.md"}
+    rows = {f"datarax/metric/{name}.md" for name in ("names", "names_of_torchmetrics")}
+    assert package == modules | report | {"datarax/py.typed", *rows}
     assert {name.partition("/")[0] for name in names - package} == {f"{NAME}.dist-info"}
     assert f"{NAME}.dist-info/licenses/LICENSE" in names
     assert (metadata.name, str(metadata.version)) == ("datarax", datarax.__version__)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 # A row of a table of the page of names, and the code of a link in its second cell.
 _ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[`(\w+)(?:\((.*?)\))?`\]\[datarax\.metrics\.\w+\]")
+_PAGES = ("names.md", "names_of_torchmetrics.md")
 _SHORT = "\n## Short names\n"
 _PARTS = ("binary", "multiclass", "multilabel", "score", "metric", "curve")
 
@@ -90,17 +91,18 @@ class Named(NamedTuple):
 
 @cache
 def names_elsewhere() -> Mapping[str, Named]:
-    """The rows of `docs/metrics/names.md`, by the name as `_plain` gives it.
+    """The rows of the pages on names in `docs/metrics`, by the name as `_plain` gives it.
 
-    The page is installed with this module. A name of several libraries has the first of its rows
+    The pages are installed with this module. A name of several libraries has the first of its rows
     that names a metric; the short names are first.
     """
     from importlib import resources  # only for an error, as it imports much
 
-    page = resources.files("datarax.metric").joinpath("names.md").read_text("utf-8")
+    here = resources.files("datarax.metric")
+    page, more = (here.joinpath(name).read_text("utf-8") for name in _PAGES)
     before, _, short = page.partition(_SHORT)
     found: dict[str, Named] = {}
-    for name, cell in (*_ROW.findall(short), *_ROW.findall(before)):
+    for name, cell in _ROW.findall(short + before + more):
         calls = tuple(_LINK.findall(cell))
         if calls and not cell.startswith("none"):
             text = re.sub(r"\[`(.*?)`\]\[[\w.]+\]", r"\1", cell)
