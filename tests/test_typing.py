@@ -330,6 +330,7 @@ WARNINGS = (
     datarax.PrecisionWarning,
     datarax.UndefinedMetricWarning,
     datarax.CutGroupsWarning,
+    datarax.NoWordsWarning,
     datarax.ReferencesWarning,
     datarax.ScoresWarning,
     datarax.WriterWarning,
