@@ -62,7 +62,7 @@ class DetectionCurve(DetectionMetric):
         score = ranked.score[xp.maximum(place, 0)]
         return {
             "precision": nan_where(xp.broadcast_to(none, precision.shape), precision),
-            "recall": xp.arange(LEVELS, dtype=score.dtype) / xp.asarray(LEVELS - 1, score.dtype),
+            "recall": xp.arange(LEVELS, dtype=precision.dtype) / precision.dtype.type(LEVELS - 1),
             "score": nan_where((place < 0) | none, score),
         }
 
