@@ -16,7 +16,7 @@ from jax.core import Tracer
 from datarax._errors import ConfigurationMismatchError, DonatedStateError, MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_addressable, is_traced, on_host
-from datarax.algebra.fields import Config, Field
+from datarax.algebra.fields import REQUIRED, Config, Field
 from datarax.distributed.placement import outside_mesh, placed_like, refuse_different
 
 Arguments = ParamSpec("Arguments")
@@ -161,8 +161,15 @@ def loaded_parts(like: Saveable, saved: SavedState, where: str, *, partial: bool
     config, parts = like.described()
     here = {name: plain(value) for name, value in config.items()}
     free = {name for name, field in like.fields.items() if not field.restored}
-    for name in sorted((here.keys() | saved["config"].keys()) - free):
-        ours, theirs = (each.get(name, "not there") for each in (here, saved["config"]))
+    # A field that is newer than the saved state had its default: what the class did before.
+    earlier = {
+        name: plain(field.default)
+        for name, field in like.fields.items()
+        if name in here and field.default is not REQUIRED
+    }
+    there = earlier | saved["config"]
+    for name in sorted((here.keys() | there.keys()) - free):
+        ours, theirs = (each.get(name, "not there") for each in (here, there))
         if ours != theirs:
             raise ConfigurationMismatchError(
                 f"{where}.{name} is {theirs!r} in the saved state and {ours!r} here"

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +23,16 @@ from datarax import (
     MetricTypeError,
     MissingExtraError,
 )
+from datarax.algebra.fields import REQUIRED
+from datarax.algebra.saving import plain
 from datarax.io import checkpoint, pack, restore, save, unpack
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
 from datarax.training import StatefulMetric
 from tests import processes
-from tests.helpers import make_mesh
+from tests.helpers import bits, make_mesh
 from tests.helpers import x64 as with_x64
 from tests.io.kinds import Kept, Ratio, assert_same_bits, random_batch, several
+from tests.registry import CASES
 
 # Saved, restored into, and what the error says.
 OTHERS = {
@@ -86,6 +90,26 @@ def test_another_metric_is_refused_and_named(tmp_path, name):
     with pytest.raises(ConfigurationMismatchError, match=re.escape(str(tmp_path / "a"))):
         restore(tmp_path / "a", like)
     assert_same_bits(restore(tmp_path / "a", saved), saved)
+
+
+def test_a_field_that_is_newer_than_the_state_had_its_default():
+    """Of every metric, as if each of its fields were new."""
+    tried = set()
+    for case in CASES:
+        saved, fields = case.make().state_dict(), case.cls.fields
+        for name, value in saved["config"].items():
+            if fields[name].default is REQUIRED or not fields[name].restored:
+                continue
+            config = {other: x for other, x in saved["config"].items() if other != name}
+            load = partial(case.make().load_state_dict, {**saved, "config": config})
+            # A rank correlation kept rows alone before it had `exact`, and can be read as either.
+            if value == plain(fields[name].default) or name == "exact":
+                assert bits(load().state_dict()["state"]) == bits(saved["state"]), case.id
+            else:
+                with pytest.raises(ConfigurationMismatchError, match=rf"\.{name} is "):
+                    load()
+            tried.add(value == plain(fields[name].default))
+    assert tried == {True, False}
 
 
 def test_another_shape_operation_or_width_is_refused():

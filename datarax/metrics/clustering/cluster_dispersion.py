@@ -10,7 +10,6 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, lax, xp
 from datarax.algebra.fields import state
-from datarax.algebra.saving import SavedState, check_is_saved
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
 from datarax.metrics.clustering.point_distances import mean_distance_overlap
@@ -135,13 +134,6 @@ class DaviesBouldin(DispersionMetric):
             super().__post_init__()
         else:
             self.statistic = ClusteredPoints.from_fields(self)
-
-    def loaded(self, saved: SavedState, where: str, *, partial: bool = False) -> Self:
-        check_is_saved(saved, where)
-        # An earlier version had moments alone, and neither field.
-        moments = {name: self.fields[name].default for name in ("power", "capacity")}
-        saved = saved | {"config": moments | saved["config"]}
-        return super().loaded(saved, where, partial=partial)
 
     @shareable
     def update(
