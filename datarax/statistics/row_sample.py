@@ -10,8 +10,9 @@ from datarax._checks import default_float, integers, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import faster_in_numpy, lax, xp
-from datarax.algebra.devices import Asking, NeedsMaxima
+from datarax.algebra.devices import Asking, NeedsMaxima, axes_of
 from datarax.algebra.fields import state
+from datarax.algebra.gathered import gathered_axes
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.distributed.collectives import pack_words, replicated, unpack_words
 from datarax.distributed.merge_ops import filled, zeros
@@ -29,7 +30,8 @@ def row_keys(
     counted: jax.Array,
     seen: PyTree,
     contents: Iterable[jax.Array],
-    axes: Iterable[str] = (),
+    into: PyTree = None,
+    data: PyTree = None,
 ) -> jax.Array:
     """A hash for each row, uint32: of its global id, or of its number and of what it holds.
 
@@ -42,7 +44,8 @@ def row_keys(
         counted: the mask of the rows that count.
         seen: how many rows there were before, an integer or an `Exact`.
         contents: what the rows hold; arrays with another leading axis are left out.
-        axes: the mesh axes over which devices hold their own rows.
+        into: the state to which the rows are added.
+        data: what the rows were made of, if it is more than `contents`.
 
     Raises:
         MetricInputError: `index` has another shape.
@@ -61,10 +64,15 @@ def row_keys(
     # Rows are numbered modulo 2**32: the key is a hash, so it need not be unique.
     low = seen.low if isinstance(seen, Exact) else seen.astype(xp.uint32)
     keys = mixed(low.astype(xp.uint32) + xp.cumsum(counted, dtype=xp.uint32))
-    # Inside `shard_map`, all devices start at the same number.
-    for axis in sorted(axes):
+    # Inside `shard_map`, all devices start at the same number. But rows that were gathered are the
+    # same on all of them: with keys that differ, each device would keep other rows, and a sync
+    # would take these for rows of different data.
+    contents = [xp.asarray(x) for x in contents]
+    rows_of = contents, data
+    axes = axes_of((into, rows_of))
+    for axis in sorted(axes - gathered_axes(rows_of, axes)):
         keys = mixed(keys + lax.axis_index(axis).astype(xp.uint32))
-    for x in map(replicated, map(xp.asarray, contents)):
+    for x in map(replicated, contents):
         if x.ndim and x.shape[0] == rows:
             keys = mixed(keys ^ bits_of_rows(x))
     return keys

@@ -8,7 +8,6 @@ import numpy as np
 from datarax._checks import as_float
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, xp
-from datarax.algebra.devices import axes_of
 from datarax.algebra.fields import state
 from datarax.distributed.collectives import replicated
 from datarax.numerics.exact import Exact
@@ -128,7 +127,7 @@ class ScoreSample(Scores):
         seen = exact.low if isinstance(exact, Exact) else exact.astype(xp.uint32)
         # It may wrap: it only numbers the rows, for their random keys.
         seen = xp.sum(seen, dtype=xp.uint32)
-        keys = row_keys(index, counted, seen, [rows, stratum], axes_of((self, rows)))
+        keys = row_keys(index, counted, seen, [rows, stratum], self)
         # All rows are counted, also those that are not kept.
         counts = at(xp.zeros(self.rows.strata, xp.int32))[stratum].add(counted.astype(xp.int32))
         sampled = self.rows.plus(rows, stratum, keys, counted)

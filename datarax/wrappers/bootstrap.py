@@ -19,7 +19,6 @@ from datarax._checks import (
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.algebra.devices import axes_of
 from datarax.algebra.fields import state
 from datarax.algebra.rows import Target
 from datarax.algebra.stack import Stack
@@ -185,7 +184,7 @@ class Resampled(WithArgument):
         # A row without an index gets its key from its number and its contents: after a restart or a
         # merge, other rows have the same numbers.
         contents = () if index is not None else jax.tree.leaves([x.unweighted for x in several])
-        keys = row_keys(index, counted, seen.exact, contents, axes_of((calls, self)))
+        keys = row_keys(index, counted, seen.exact, contents, self, calls)
         if index is None:
             seen = seen.update(xp.sum(counted, dtype=xp.int32))
         counts = poisson_counts(keys, self.replicas, self.seed)

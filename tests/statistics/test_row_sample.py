@@ -3,13 +3,16 @@
 import jax
 import numpy as np
 import pytest
+from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax.algebra.devices import sync_states
+from datarax.metrics import Mean
+from datarax.metrics.clustering.point_sample import ClusteredPoints
 from datarax.statistics.row_sample import RowSample
 from datarax.statistics.score_sample import ScoreSample
-from tests.helpers import make_mesh
+from tests.helpers import make_mesh, over_shards
 
 STRATA, CAPACITY = 5, 40
 
@@ -134,6 +137,38 @@ def test_it_holds_what_is_rare_and_says_what_each_row_stands_for(rng):
     padded = [np.concatenate([x, np.zeros(5, x.dtype)]) for x in (preds, target, w)]
     again = ScoreSample().update(*padded[:2], weights=padded[2])
     assert jax.tree.all(jax.tree.map(np.array_equal, again.rows, seen.rows))
+
+
+def samples(rng):
+    """A state of each kind that draws rows by their keys, with rows for it."""
+    x, target = rng.random(160, np.float32), rng.integers(0, 2, 160).astype(np.int32)
+    return {
+        "scores": (ScoreSample(), (x, target)),
+        "replicas": (datarax.Bootstrap(Mean(), 20), (x,)),
+        "points": (ClusteredPoints(2, 1, 32), (x[:, None], target)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["scores", "replicas", "points"])
+def test_rows_that_were_gathered_have_the_same_keys_on_all_devices(kind, rng):
+    empty, rows = samples(rng)[kind]
+
+    def program(state, *rows):
+        for i in range(2):
+            state = state.update(*(lax.all_gather(x[i::2], "data", tiled=True) for x in rows))
+        return state.sync("data")
+
+    specs = (P(), *(P("data") for _ in rows))
+    got = over_shards(program, make_mesh("auto", {"data": 8}), specs, P())(empty, *rows)
+    want = empty
+    for i in range(2):
+        parts = (x.reshape(8, 20, *x.shape[1:])[:, i::2] for x in rows)
+        want = want.update(*(x.reshape(80, *x.shape[2:]) for x in parts))
+    if isinstance(empty, datarax.Metric):
+        assert got.results() == pytest.approx(want.results(), rel=1e-6)
+    else:
+        # Each row once, and with the key that it has on the host.
+        np.testing.assert_array_equal(got.rows.keys, want.rows.keys)
 
 
 def test_wrong_ids():

@@ -9,9 +9,8 @@ from datarax._checks import as_float, default_float, integers, numeric, positive
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, faster_in_numpy, xp
-from datarax.algebra.devices import Asking, axes_of
+from datarax.algebra.devices import Asking
 from datarax.algebra.fields import state
-from datarax.algebra.gathered import gathered_axes
 from datarax.algebra.leaf_state import Travel
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add, zeros
@@ -188,10 +187,7 @@ class ClusteredPoints(CountsInvalid, kw_only=False):
         rows = xp.where(xp.abs(rows) >= least_weight(), rows, 0)
         keep, held = rows[:, -1] > 0, self.rows
         seen = xp.sum(held.is_row, dtype=xp.uint32) + xp.asarray(held.lost[1])
-        axes = axes_of((self, rows))
-        # Rows that were gathered from all devices have the same keys on all of them.
-        axes -= gathered_axes(rows, axes)
-        keys = row_keys(index, keep, seen, [rows], axes)
+        keys = row_keys(index, keep, seen, [rows], self)
         stratum = xp.zeros(keep.shape, xp.int32)
         return self.with_batch(invalid, rows=held.plus(rows, stratum, keys, keep))
 
