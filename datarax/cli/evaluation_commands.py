@@ -34,7 +34,9 @@ from datarax.cli.one_line import printable
 from datarax.evaluation import coco_files
 from datarax.evaluation.assembly import (
     assembled,
+    extremes,
     without_formula,
+    without_formula_of_clusters,
     without_interval,
     without_slices,
 )
@@ -185,8 +187,15 @@ def _log_summary(
 
 def _left_out(config: Configuration) -> list[str]:
     """Says which metrics have no interval, and which no slices, and why."""
+    of_clusters, no_formula = without_formula_of_clusters(config), without_formula(config)
+    replicas = "--bootstrap 200 draws one"
     reasons = {
-        "no formula for an interval: --bootstrap 200 draws one": without_formula(config),
+        f"no formula for an interval: {replicas}": [x for x in no_formula if x not in of_clusters],
+        f"no formula for an interval of clusters: {replicas}": of_clusters,
+        # Of a comparison, its table says that.
+        "no interval: no sample goes beyond the extreme of the data": (
+            [] if config.compared else extremes(config)
+        ),
         "no interval: no formula, and a state too large to hold for each draw": without_interval(
             config
         ),

@@ -77,6 +77,17 @@ def without_formula(config: Configuration) -> list[str]:
     return [] if config.bootstrap else list(_drawn(config, _REPLICA_BYTES))
 
 
+def without_formula_of_clusters(config: Configuration) -> list[str]:
+    """Those of `without_formula` that have a formula if rows are independent."""
+    formula = _with_formula(replace(config, clustered=False)) if config.clustered else {}
+    return [name for name in without_formula(config) if name in formula]
+
+
+def extremes(config: Configuration) -> list[str]:
+    """The names of metrics that are an extreme of the rows."""
+    return [spec.name for spec in config.specs if _metric(spec, config).is_extreme]
+
+
 def without_interval(config: Configuration) -> list[str]:
     """The names of metrics without a formula whose state is too large to be held in replicas."""
     small, formula = _small(config, _REPLICA_BYTES), _with_formula(config)

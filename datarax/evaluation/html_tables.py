@@ -237,7 +237,9 @@ def _sliced(of: Values, drawn: dict[str, Any], level: float) -> dict[str, Any]:
     p = of.get("p_adjusted")
     if p is None:
         return drawn
-    return drawn | {"p": _probability(p), "dot": "dot" if p < level else "dot hollow"}
+    text = _probability(p)
+    compared = text if text.startswith("<") else f"= {text}"
+    return drawn | {"p": compared, "dot": "dot" if p < level else "dot hollow"}
 
 
 def sliced_metrics(

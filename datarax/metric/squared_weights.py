@@ -71,7 +71,7 @@ class SquaredWeights(SquaredCounts):
         self.statistic = statistic
 
     def plus_rows(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> dict[str, PyTree]:
-        return {"statistic": self.statistic.update(preds, target, weights=_squared(weights))}
+        return {"statistic": self.statistic.update(preds, target, weights=squared_weights(weights))}
 
     @property
     def of_positives(self) -> DoubleFloat:
@@ -162,7 +162,7 @@ class SquaredTotal(Metric):
         # Values of one row may depend on each other, and their squares do not say how much.
         check_rows(total, "values", 1)
         each = xp.where(xp.isnan(total), total, xp.ones((), total.dtype))
-        return self.replace(statistic=self.statistic.update(each, weights=_squared(weights)))
+        return self.replace(statistic=self.statistic.update(each, weights=squared_weights(weights)))
 
     def observations(self, weight: DoubleFloat) -> jax.Array:
         """The number of observations that rows of this total weight count as."""
@@ -205,7 +205,7 @@ def check_rows(x: ArrayLike, name: str, most_axes: int) -> None:
         )
 
 
-def _squared(weights: Weights) -> Weights:
+def squared_weights(weights: Weights) -> Weights:
     """The squares of weights; a mask is its own."""
     if weights is None:
         return None

@@ -108,6 +108,11 @@ class Interval(WithArgument):
     `SpearmanCorrCoef` and `KendallTau` the influence of each example follows from the ranks of the
     examples that are kept; these intervals are transformed in the same way.
 
+    For `Variance` and `Std` it is the delta method, from the fourth moment, and the interval is
+    symmetric on the scale of the logarithm: `value * exp(± z * std_error / value)`. Weighted rows
+    count as `(sum w)**2 / sum w**2`. Of heavy tails it covers too seldom: 0.87 instead of 0.95 for
+    100 rows of an exponential distribution, 0.92 for 400.
+
     For `AUROC` and `Gini` it is that of DeLong, from the bins. For `AveragePrecision` it is the
     delta method, with the influence of each row from the bins. Weighted rows of a class count as
     `(sum w)**2 / sum w**2` there, which is exact where weights do not depend on the scores. Of an
@@ -135,7 +140,8 @@ class Interval(WithArgument):
             `AveragePrecision`, of averages up to some 60 classes or 30 labels. Or `Median`,
             `Quantile` or `MedianAbsoluteError`. Or `R2Score`, `ExplainedVariance`,
             `PearsonCorrCoef` or `ConcordanceCorrCoef` of one output, or with
-            `multioutput="raw_values"`. Or `SpearmanCorrCoef`, without `bits`, or `KendallTau`.
+            `multioutput="raw_values"`. Or `SpearmanCorrCoef`, without `bits`, or `KendallTau`. Or
+            `Variance` or `Std`.
         confidence: the probability with which the interval covers the true value.
         method: "wilson" for a proportion and other bounded ratios, "delong" for an area under the
             ROC curve, "woodruff" for a quantile, "delta" for the others and for any ratio; "auto"
@@ -212,10 +218,10 @@ class Interval(WithArgument):
                 f"Interval: there is no formula for {metric!r}"
                 f"{'' if clusters is None else ' with clusters'}. Expected a mean, or a ratio of "
                 f'counts that is binary, or has average="micro" or None; or, without clusters, a '
-                f"function of the counts of up to 64 classes or 22 labels, a quantile, AUROC, Gini "
-                f"or AveragePrecision, of averages up to some 60 classes or 30 labels, R2, an "
-                f"explained variance or a correlation of one output; for other metrics there "
-                f"is Bootstrap, and the members of a collection are wrapped one by one"
+                f"function of the counts of up to 64 classes or 22 labels, a quantile, a variance, "
+                f"AUROC, Gini or AveragePrecision, of averages up to some 60 classes or 30 labels, "
+                f"R2, an explained variance or a correlation of one output; for other metrics "
+                f"there is Bootstrap, and the members of a collection are wrapped one by one"
             )
         is_bounded = metric.is_proportion or all(map(math.isfinite, metric.value_range))
         if method == "wilson" and not (is_bounded and ratio is not None):

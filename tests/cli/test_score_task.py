@@ -47,6 +47,10 @@ def test_a_column_is_measured(judged, tmp_path):
         low, high = rows[name]["bounds"]
         assert low <= np.quantile(x, q, method=method) <= high
         assert rows[name]["lower"] < found[name] < rows[name]["upper"]
+    # From the fourth moment.
+    z = (x - x.mean()) / x.std()
+    error = x.std() / 2 * (((z**2 - 1) ** 2).mean() / (ROWS - 1)) ** 0.5
+    assert rows["std"]["std_error"] == pytest.approx(error, rel=1e-9)
     # As the usual standard error of a mean.
     assert rows["mean"]["std_error"] == pytest.approx(x.std(ddof=1) / ROWS**0.5, rel=1e-9)
     assert rows["mean"]["description"] == "The mean of the scores."
@@ -96,6 +100,11 @@ def test_clusters_and_missing_values(tmp_path, rng):
     methods = {row["name"]: row["method"] for row in summary["metrics"]}
     assert methods["mean"] == "delta"
     assert methods["std"] == "bootstrap"
+    notes = evaluated(tmp_path / "drawn", path, *asked[:-2])["notes"]
+    replicas = "--bootstrap 200 draws one"
+    of_clusters = "median, std, quantile(q=0.1), quantile(q=0.9)"
+    assert f"{of_clusters}: no formula for an interval of clusters: {replicas}" in notes
+    assert "min, max: no interval: no sample goes beyond the extreme of the data" in notes
 
 
 def test_the_difference_of_two_models_is_paired(judged, tmp_path, rng):

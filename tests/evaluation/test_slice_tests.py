@@ -96,4 +96,5 @@ def test_a_report_marks_slices_that_differ(rng, tmp_path):
     assert all(of["p_adjusted"] >= of["p_value"] for of in rows.values())
     page = render(summary)
     assert "over 3 tests on this page" in page
-    assert page.count("p &lt;0.0001") >= 1
+    assert page.count(">adjusted p &lt;0.0001<") >= 1
+    assert page.count(">adjusted p = ") >= 1

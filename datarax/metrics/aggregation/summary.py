@@ -13,6 +13,7 @@ from datarax.algebra.rows import RowTerms
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
+from datarax.metrics.aggregation.variance_sampling import VarianceSampling
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.limbs import sum_products
@@ -353,6 +354,9 @@ class Variance(ValueMetric):
     def compute(self) -> jax.Array:
         return self.statistic.variance(self.ddof)
 
+    def sampling(self) -> VarianceSampling:
+        return VarianceSampling(self, 1.0)
+
 
 class Std(Variance):
     """The weighted standard deviation of values of any shape: the root of `Variance`.
@@ -369,6 +373,9 @@ class Std(Variance):
 
     def compute(self) -> jax.Array:
         return self.statistic.std(self.ddof)
+
+    def sampling(self) -> VarianceSampling:
+        return VarianceSampling(self, 0.5)
 
 
 class Cardinality(ValueMetric):
