@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partialmethod, wraps
 from importlib import import_module
+from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
 import jax
@@ -177,7 +178,8 @@ def is_traced(tree: PyTree) -> bool:
 
 def any_traced(leaves: Iterable[object]) -> bool:
     """True if any of these leaves of a pytree is traced."""
-    return any(isinstance(x, Tracer) for x in leaves)
+    # Each update asks, so no generator, which would be a call for each leaf.
+    return any(map(isinstance, leaves, repeat(Tracer)))
 
 
 def is_in_program() -> bool:

@@ -55,7 +55,7 @@ from datarax.distributed.collectives import AxisName, axes_of_type, is_checked, 
 def axes_of(tree: PyTree) -> frozenset[str]:
     """The axes over which any array in a pytree varies."""
     # Only a traced array may vary: outside a traced function this costs nothing.
-    kinds = (jax.typeof(x) for x in jax.tree.leaves(tree) if isinstance(x, Tracer))
+    kinds = [jax.typeof(x) for x in jax.tree.leaves(tree) if isinstance(x, Tracer)]
     return frozenset().union(*map(axes_of_type, kinds))
 
 

@@ -391,11 +391,12 @@ def _read_in_program(metric: Metric, given: GivenNumbers = ()) -> Reading:
 
 def _read_on_host(metric: Metric, given: GivenNumbers = ()) -> Reading:
     """The reading of a metric whose arrays are known."""
-    require_arrays(metric)
+    if not metric.is_on_host:  # only arrays of JAX are ever deleted
+        require_arrays(metric)
     refuse_leading_axes(metric)
     metric = without_copies(metric)
     with np.errstate(all="ignore"):
-        metric = fetched(metric)
+        metric = metric if metric.is_on_host else fetched(metric)
         given = checked_given(metric.readers(), given, f"{type(metric).__name__}.results")
         with one_reading(given):
             return metric.reading()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from dataclasses import replace as dataclass_replace
+from itertools import repeat
 from typing import Self
 
 import jax
@@ -214,7 +215,7 @@ def unusable(metric: State, takes_target: Callable[[State], bool]) -> Unusable:
         counts_invalid = counts_invalid or InvalidCounts in map(type, within)
         # Reversed, as the last one is looked at next: so states are visited in the order of their
         # names.
-        coming += [(x, counts_invalid) for x in reversed(within)]
+        coming += zip(reversed(within), repeat(counts_invalid))
     totals = {kind: sum_of_counts(several) for kind, several in others.items()}
     # On devices it is not known here, so it is always listed.
     if not none_true(*overflows):

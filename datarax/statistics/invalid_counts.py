@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import filterfalse
 from typing import ClassVar, Self, TypeVar
 
 import jax
@@ -115,7 +116,7 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = (), *others: jax.Arra
 
     A row extends along `axes`.
     """
-    found = [y for y in (x, *others) if not _is_known_finite(y)]
+    found = [*filterfalse(_is_known_finite, (x, *others))]
     if not found:
         return _none(x, axes)
     # Of magnitudes as integers, in the order of floats, NaN is above infinity. A comparison of
