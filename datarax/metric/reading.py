@@ -78,6 +78,7 @@ def _rounded_outward(lower: PyTree, upper: PyTree) -> tuple[PyTree, PyTree]:
     (low, _), (_, high) = map(outward, ends)
     with np.errstate(over="ignore"):
         near = [x.astype(np.float32) for x in ends]
+    # Equal bounds say that the value is exact, and outward they would not be equal any more.
     apart = ends[0] != ends[1]
     return np.where(apart, low, near[0]), np.where(apart, high, near[1])
 

@@ -160,6 +160,7 @@ def _nan_where(condition: jax.Array, x: PyTree) -> PyTree:
 def to_host(x: PyTree) -> PyTree:
     if isinstance(x, str | None):
         return x
+    # A number of Python, which `json`, a format and a comparison take alike.
     array = np.asarray(x)
     return array.item() if array.ndim == 0 else array
 

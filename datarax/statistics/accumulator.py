@@ -268,6 +268,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         return self.with_parts({"parts": self._row.pairwise(self.parts, other.parts)})
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
+        # An extreme does not depend on how often its value came.
         if self.reduce_op is not MetricReduceOp.sum:
             return self
         if self._is_whole:
@@ -278,6 +279,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         return self.with_value(multiplied(DoubleFloat(*map(xp.asarray, self.parts)), factor))
 
     def float_sums(self) -> list[jax.Array]:
+        # The high part alone: it is not finite if the sum is not.
         is_sum = self.reduce_op is MetricReduceOp.sum
         return [self.parts[0]] if is_sum and not self._is_whole else []
 
@@ -371,6 +373,7 @@ def _checked_initial(value: ArrayLike) -> np.ndarray:
 
 def _initial_parts(acc: MetricAccumulator, start: np.ndarray) -> Parts:
     """The initial value in the form of the parts: a value, two limbs, or a double-float."""
+    # Also a sum of integers with x64, which one int64 holds.
     if len(acc.parts) == 1:
         return (xp.asarray(start, acc.dtype),)
     if acc._is_whole:
@@ -398,6 +401,7 @@ def _python_int(value: int, acc: MetricAccumulator) -> ArrayLike | Exact:
         if not -(2**63) <= value < 2**63:
             raise MetricInputError(f"MetricAccumulator: {value} does not fit 64 bits")
         return Exact.of(value)
+    # JAX takes no such integer, and a sum of floats rounds it in any case.
     return value if x64_enabled() else float(value)
 
 

@@ -139,6 +139,7 @@ def examples(
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
         one, zero = (xp.asarray(x, target.dtype) for x in (1, 0))
         labels = target == one
+        # NaN is no other label: it is counted as NaN by `not_finite`.
         other = ~labels & (target != zero) & xp.isfinite(as_float(target))
         unusable_scores = is_nan if any_score else not_finite if has_threshold else not_logits
         unusable = unusable_scores(scores) | not_finite(target) | out_of_range(other, target)
@@ -169,6 +170,7 @@ def examples(
         unusable |= evidence_of(kind, scores if rows is None else rows, given)
     weight, invalid = kept_weight(unusable, weights, target, ignore_index)
     if num_classes is None:
+        # After the weights are known to fit: labels of weight zero are not looked at.
         check_labels(target, "target", target, weights, ignore_index)
         if has_threshold and is_integer(given):
             check_labels(given, name, target, weights, ignore_index)
@@ -344,6 +346,7 @@ def predictions(
     else:
         unusable |= out_of_range(~in_range(preds, size), preds)
         chosen = preds[..., None]
+    # Before the labels are narrowed: `ignore_index` may be any integer of the given dtype.
     w, invalid = kept_weight(unusable, weights, target, ignore_index)
     # Cast only after the check of the range: a cast may wrap an invalid label to a valid one.
     return Predictions(chosen.astype(xp.int32), target.astype(xp.int32), w, invalid)
@@ -428,6 +431,7 @@ def pairs(
             f"preds and target of shape {preds.shape}; expected a shape that ends in {shape}, "
             f"one value for each of num_outputs"
         )
+    # One output that is NaN makes the example invalid, so that all outputs are of the same rows.
     axes = tuple(range(batch, preds.ndim))
     unusable = not_finite(preds, axes, target)
     if domain is not None:
@@ -441,6 +445,7 @@ def pairs(
 
 def in_range(labels: jax.Array, size: int) -> jax.Array:
     """The mask of the labels from 0 to `size - 1`; they may have any integer or boolean dtype."""
+    # A boolean has no `iinfo`, and both of its values are classes.
     if labels.dtype == xp.bool_:
         return xp.ones(labels.shape, xp.bool_)
     # A narrow dtype may not hold `size`; then all its values are below it.

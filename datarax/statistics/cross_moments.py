@@ -99,6 +99,7 @@ class CrossedMoments(CentralMoments):
         merged = super().plus(other, total, apart)
         if not self.co:
             return merged
+        # The co-moment of the two means, which a sum about each own mean leaves out.
         between = self.product(apart.step, apart.means)
         return merged.with_co(self.co_double + other.co_double + between)
 
@@ -161,6 +162,8 @@ class TwoMoments(CrossedMoments):
     ) -> Self:
         x, y = given
         if of_errors:
+            # As a double-float: where both are close, a float would keep few digits of the
+            # difference.
             x = DoubleFloat.of(x) - y
         axes = tuple(range(x.ndim - len(self.shape)))
         p, q = (DoubleFloat.of(each).wide for each in (x, y))
@@ -180,6 +183,7 @@ class TwoMoments(CrossedMoments):
         high, low = zip(self.count, self.mean, *self.powers, strict=True)
         n, mean, squares = np.ldexp(np.add(high, low, dtype=np.float64), scales)
         total = n + sums.weight
+        # Without weight, the sums are 0 and stay 0; NaN would stay in the state.
         safe = np.where(total > 0, total, 1)
         share, rest = sums.weight / safe, None
         if sums.has_rests or np.count_nonzero(self.mean_rest):
@@ -193,6 +197,7 @@ class TwoMoments(CrossedMoments):
             mean = mean + apart * share
         factor = n * share
         squares = squares + sums.squares + apart * apart * factor
+        # No moment is larger in this unit: the mean, and the spread about it.
         greatest = np.abs(mean) + np.sqrt(squares / safe)
         unit = np.maximum(exponent, unit_in_float32(greatest, DIGITS))
         weight_unit = np.maximum(weight_exponent, unit_in_float32(total, 0))
@@ -379,6 +384,7 @@ class CrossMoments(TwoVariables):
         p, t, w, invalid = pairs(preds, target, weights, self.shape)
         warn_of_rounded(preds=p, target=t)
         w = xp.broadcast_to(w, p.shape)
+        # Float64 of the host keeps its digits as double-floats, integers beyond 2**24 too.
         x, y, many = float_or_double(p), float_or_double(t), _have_many_digits(p, t)
         moments = self.moments.plus_two(x, y, w, many_digits=many)
         return self.with_batch(invalid, moments=moments)

@@ -54,6 +54,7 @@ def unusable_boxes(boxes: jax.Array, box_format: BoxFormat = "xyxy") -> Invalid:
 
     A box without area can be used.
     """
+    # Compared, not subtracted: a difference of finite corners may overflow.
     low, high = _extent(boxes, box_format)
     return not_finite(boxes, -1) | out_of_range(xp.any(low > high, -1))
 
@@ -122,6 +123,7 @@ class Masks(Shapes):
 
     def items(self, pixels: jax.Array, *common: jax.Array) -> Items:
         """Items of numbers of pixels (N, K), and of detections of those that they share."""
+        # A place without a mask has -1 pixels: see `counts_of_runs`.
         return Items((pixels, *common), out_of_range(pixels < 0))
 
     def area(self, arrays: tuple[jax.Array, ...]) -> DoubleFloat:
@@ -268,11 +270,15 @@ class Keypoints(Shapes):
         self, found: tuple[jax.Array, ...], there: tuple[jax.Array, ...], crowd: jax.Array
     ) -> DoubleFloat:
         points, (truth, area, *boxes) = found[0], there
+        # Only the points that an annotator has marked are compared, whatever was detected
+        # elsewhere.
         visible = truth[None, ..., 2] > 0
         apart = [_difference(points[:, None, :, i], truth[None, ..., i]) for i in (0, 1)]
         some = xp.any(visible, -1, keepdims=True)
         if boxes:
             low, high = doubled(boxes[0], self.format)
+            # At most one of the two is positive, so their sum is the distance, and 0 inside of the
+            # box.
             outside = [
                 xp.maximum(_difference(low[None, :, None, i], points[:, None, :, i]), 0)
                 + xp.maximum(_difference(points[:, None, :, i], high[None, :, None, i]), 0)
@@ -280,6 +286,7 @@ class Keypoints(Shapes):
             ]
             apart = [xp.where(some, x, y) for x, y in zip(apart, outside, strict=True)]
         squared = apart[0] * apart[0] + apart[1] * apart[1]
+        # COCO's evaluation takes twice the sigma as the standard deviation.
         variances = np.asarray([[[(2 * x) ** 2 for x in self.sigmas]]], squared.dtype)
         unit = (area.astype(squared.dtype) + squared.dtype.type(_TINY))[None, :, None]
         counts = visible | ~some if boxes else visible
@@ -293,6 +300,7 @@ def doubled(boxes: jax.Array, box_format: BoxFormat) -> tuple[jax.Array, jax.Arr
     """The corners of boxes that are three times as wide and as high, about the same centre."""
     x = as_double(xp.moveaxis(boxes, -1, 0))
     place, size = x[:2], x[2:] - x[:2] if box_format == "xyxy" else x[2:]
+    # As double-floats: far from the origin, a float would round a small size away.
     low = place - size * 0.5 if box_format == "cxcywh" else place
     corners = low - size, low + size * 2
     return tuple(xp.moveaxis(corner.to_float(), 0, -1) for corner in corners)  # type: ignore

@@ -209,11 +209,13 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         ignored = None if ignore is None else mask_of(theirs, ignore, "ignore", default=False)
         there = mask_of(theirs, target_valid, "target_valid", default=True)
         if self.iou_type == "keypoints":
+            # As COCO: a person without a visible point may be matched, and need not be found.
             bare = ~xp.any(theirs[..., 2] > 0, -1)
             ignored = bare if ignored is None else ignored | bare
         real = mask_of(mine, valid, "valid", default=True)
         own, bad = self._labels(mine, labels, "labels")
         score = as_float(numbers_of(mine, scores, "scores"))
+        # An image counts as a whole: without one of its detections, others would match differently.
         unusable = (found.unusable | bad | not_finite(score)).where(real).any((1,))
         true_labels, bad = self._labels(theirs, target_labels, "target_labels")
         bad |= truth.unusable
@@ -246,6 +248,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
             for x in (own, real, score, *found.arrays)
         )
 
+        # One image at a time, because what is detected in one never matches what is in another.
         def matched(arrays: Arrays, others: Arrays, found: Found, truth: Truth) -> DetectionMatches:
             found = found._replace(in_area=in_areas(shapes.area(arrays)))
             overlap = shapes.overlap(arrays, others, truth.crowd)
@@ -271,6 +274,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         # A crowd may be matched, and need not be found.
         counts = in_area & (there & ~is_crowd)[..., None]
 
+        # Each range of areas by itself: the ranges overlap, so an item counts in several.
         def count(w: jax.Array) -> jax.Array:
             return xp.stack([
                 count_labels(true_labels, xp.where(x, w, 0), self.num_classes)
@@ -302,6 +306,8 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         kind, form = self.iou_type, self.box_format
         name = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}[kind]
         for other in given:
+            # An argument that is ignored would hide that another `iou_type` was meant. Boxes may
+            # give areas.
             if given[other] is not None and "boxes" not in other and not other.endswith(name):
                 raise MetricInputError(f"{other}= is given, and iou_type={kind!r} does not use it")
         x, y = given[name], given[f"target_{name}"]
@@ -368,6 +374,7 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
         tiers = len(self.max_detections)
         # Integers are stored as floats, which hold them up to 2**24: see `_MOST_CODES`.
         label = xp.where(used, label.astype(xp.int32), self.num_classes * tiers)
+        # By class first, so that each class is a run of neighbours in one sorted array.
         order = xp.lexsort((score, label // tiers))
         score, label, w = score[order], label[order], w[order]
         packed = xp.stack(words)[:, order].astype(xp.int32)

@@ -65,6 +65,7 @@ class Greatest(ElementwiseState, kw_only=False):
     def double(self) -> DoubleFloat:
         return DoubleFloat(*self.parts)
 
+    # An extreme does not depend on how often its value came.
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
 
@@ -89,6 +90,7 @@ class RowGreatest(RowTerms, Greatest):
         return self.fold(x, counts)
 
     def added_to(self, stacked: Greatest, target: Target) -> Merging:
+        # As pairs: the maximum of high parts and of low parts may be of different values.
         (greatest,) = yield Packed("max", [self.double])
         return stacked.combine(stacked.with_parts({"parts": tuple(greatest)}))
 

@@ -145,6 +145,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     def __getitem__(self, index: int) -> "ScaledTotal":
         """One of several sums that are stacked."""
         high, low = (x[index] for x in self.parts)
+        # A state of one shape is made once, and here only gets its arrays.
         return self.one().with_parts({"parts": (high, low), "exponent": self.exponent[index]})
 
     def one(self) -> "ScaledTotal":
@@ -192,8 +193,10 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         power = exponent_of(product.high)
         apart = product.map(lambda x: times_power_of_two(x, -power))
         moved = exponent + factor.exponent + power
+        # So far below one that no later sum sees it; the exponent itself must not wrap.
         gone = (product.high == 0) | (moved < NOTHING // 4)
         apart = apart.map(lambda x: xp.where(gone, xp.zeros((), x.dtype), x))
+        # An infinity has no significand, and stays infinite under any factor.
         stays = ~xp.isfinite(product.high)
         return self._holding(
             where(stays, product, apart),
@@ -211,6 +214,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         # The sum itself, if it is far from overflow; else its significand and its exponent.
         power = exponent_of(self.scaled.high)
         exponent = xp.asarray(self.exponent) + power
+        # So equal sums have one form, whichever summand has set the unit.
         near = (self.scaled.high == 0) | (xp.abs(exponent) < _FAR)
         apart = self.scaled.map(lambda x: times_power_of_two(x, -power))
         exponent = xp.where(near, xp.int32(0), exponent)

@@ -117,8 +117,10 @@ class ScoreSample(Scores):
         # All rows on all devices: the least keys are looked for among them.
         given = replicated([each[1:] for each in models])
         shaped = [[x.reshape(-1, self.size) for x in each] for each in given]
+        # NaN marks what a metric leaves out, such as one label of a row whose others count.
         scores = [xp.where(w.astype(xp.bool_), as_float(x), xp.nan) for x, _, w in shaped]
         positive = shaped[0][1]
+        # A row is kept if any of its scores counts, in any model.
         w = xp.stack([xp.max(as_float(w), 1) for _, _, w in shaped]).max(0)
         stratum = self._stratum(scores, positive)
         targets = [as_float(positive)] if self.num_labels else []
@@ -138,6 +140,7 @@ class ScoreSample(Scores):
         if self.num_labels:
             kind = xp.zeros(len(positive), xp.int32)
         else:
+            # The class of the row, of which each has strata of its own, however rare it is.
             kind = xp.argmax(positive, 1) if self.num_classes else positive[:, 0]
         stratum = kind = kind.astype(xp.int32)
         edges, factor = self._edges_for(self.rows.capacity), self._kinds
@@ -158,6 +161,7 @@ class ScoreSample(Scores):
     def sampled(self) -> SampledRows:
         """The rows of the sample, and what each stands for."""
         rows = self.rows
+        # Places without a row have a stratum beyond the last: clipped, and with the weight 0.
         stratum = xp.minimum(xp.asarray(rows.stratum), rows.strata - 1)
         kept = at(xp.zeros(rows.strata, xp.int32))[stratum].add(rows.is_row.astype(xp.int32))
         exact = self.total.exact

@@ -59,6 +59,7 @@ def logit_below(threshold: float, dtype: str) -> float:
 
     A float is above this one exactly if its sigmoid is above the threshold, with no rounding.
     """
+    # A sigmoid is never 0 or 1 but by rounding, which the comparison of logits avoids.
     if threshold in (0, 1):
         return -np.inf if threshold == 0 else np.inf
     with localcontext() as context:
@@ -106,6 +107,7 @@ def check_labels(
     others = (x != 0) & (x != 1) & (abs(x) < np.inf)
     if not others.any():
         return
+    # Only now, because most labels are right and weights need not be looked at.
     counted = _counted(x.shape, target, weights, ignore_index)
     others &= counted
     if not others.any():

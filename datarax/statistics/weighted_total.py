@@ -48,6 +48,8 @@ class WeightedTotal(CountsInvalid, kw_only=False):
     def __post_init__(self) -> None:
         self.shape = tuple(self.shape)
         self.sums = ScaledTotal((2, *self.shape))
+        # Codes of evidence are counted only where values come from scores, so a mean of others has
+        # none.
         if self.scores:
             self.invalid = InvalidCounts(self.scores)
 

@@ -219,6 +219,7 @@ class Collection(NamedMetrics[Metric], Metric):
                 )
         for pattern, metric in rules.items():
             checked_metric(metric, f"{caller}: the rule {pattern!r}")
+        # The first pattern alone counts, so that a table of rules reads from special to general.
         chosen = {name: [each for each in rules if fnmatchcase(name, each)][:1] for name in example}
         missing = [repr(name) for name, patterns in chosen.items() if not patterns]
         if missing:
@@ -283,6 +284,7 @@ class Collection(NamedMetrics[Metric], Metric):
         Raises:
             UnknownMetricError: the collection has no metric of a given name.
         """
+        # A name that is new would be a typing error: `|` adds metrics.
         for name in changes:
             self[name]  # raises for an unknown name
         return _like(self, dict(self.items()) | changes)
@@ -338,6 +340,7 @@ class Collection(NamedMetrics[Metric], Metric):
                 metric.arguments_from(outputs)  # raises if an output is missing
         routes = self.routes()
         taken = {route.output for route in routes}
+        # A metric with `**kwargs` may use any of them.
         if any(route.takes_all for route in routes):
             return dict(outputs)
         return {name: output for name, output in outputs.items() if name in taken}
@@ -356,6 +359,7 @@ class Collection(NamedMetrics[Metric], Metric):
         return states_of(self).updated_at(calls, target).put_in(self)
 
     def unusable_rows(self, calls: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        # Empty, because only the configuration says which rows can be used.
         pairs = zip(states_of(self.emptied()).owners(), calls, strict=True)
         return tuple(None if call is None else x.unusable_rows(call) for x, call in pairs)
 
@@ -414,6 +418,7 @@ class Collection(NamedMetrics[Metric], Metric):
                     f"{type(self).__name__}: the saved state holds {sorted(state)}, and none of "
                     f"{list(self)}; partial=True keeps the members that both have"
                 )
+            # What is absent is loaded as empty, so that one way loads both.
             absent = {name: x.saved() for name, x in empty.items() if name not in state}
             kept = {name: each for name, each in state.items() if name in self}
             saved = saved | {"state": kept | absent}
@@ -425,6 +430,7 @@ class Collection(NamedMetrics[Metric], Metric):
             )
         parts = loaded_parts(empty, saved, where, partial=partial)
         states = states_of(empty).restored(parts)
+        # Members that share a state here may hold different data there: then each gets its own.
         if states is None:
             loaded = _like(self, share_equal_statistics(parts))
         else:

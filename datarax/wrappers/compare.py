@@ -147,6 +147,8 @@ class Compare(Pairs, Resampled):
         method: Literal["bootstrap", "formula"] = "bootstrap",
         clusters: int | None = None,
     ):
+        # Each method has states of its own. Those of the other one are not made: a formula needs no
+        # replicas.
         choice(method, ("bootstrap", "formula"), "method")
         self.method, self.clusters = method, clusters
         if method == "formula":
