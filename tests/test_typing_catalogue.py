@@ -138,6 +138,9 @@ def regression() -> None:
     assert_type(metrics.ConcordanceCorrCoef().update(VALUES, VALUES), metrics.ConcordanceCorrCoef)
     assert_type(metrics.MaxError().update(VALUES, VALUES), metrics.MaxError)
     assert_type(metrics.MedianAbsoluteError().update(VALUES, VALUES), metrics.MedianAbsoluteError)
+    assert_type(metrics.PearsonTest().update(VALUES, VALUES), metrics.PearsonTest)
+    assert_type(metrics.SpearmanTest().update(VALUES, VALUES), metrics.SpearmanTest)
+    assert_type(metrics.KendallTest().update(VALUES, VALUES), metrics.KendallTest)
 
 
 def segmentation() -> None:

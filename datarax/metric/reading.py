@@ -191,13 +191,14 @@ class Reading:
         for member, bounds in self.bounds.items():
             if bounds.rounded is not None and np.any(bounds.rounded):
                 at = np.argmax(np.ravel(bounds.rounded))
-                ends = (float(np.ravel(x)[at]) for x in bounds.ends)
+                part, *both = next(bounds.by_name())  # one number for each metric
+                ends = (float(np.ravel(x)[at]) for x in both)
                 low, high = (number(end, digits=12) for end in ends)
                 warn(
-                    f"{member or name}: the exact value is only known to be between {low} and "
-                    f"{high}, because a state keeps fewer digits than the float64 numbers have; "
-                    f"subtract what they have in common before the update, such as the first of "
-                    f"them",
+                    f"{path_of(member or name, part)}: the exact value is only known to be "
+                    f"between {low} and {high}, because a state keeps fewer digits than the "
+                    f"float64 numbers have; subtract what they have in common before the update, "
+                    f"such as the first of them",
                     PrecisionWarning,
                 )
                 continue

@@ -216,6 +216,8 @@ from datarax.metrics.regression.loss_means import (
 )
 from datarax.metrics.regression.rank_correlation import KendallTau as KendallTau
 from datarax.metrics.regression.rank_correlation import SpearmanCorrCoef as SpearmanCorrCoef
+from datarax.metrics.regression.rank_tests import KendallTest as KendallTest
+from datarax.metrics.regression.rank_tests import SpearmanTest as SpearmanTest
 from datarax.metrics.regression.residual_metrics import ExplainedVariance as ExplainedVariance
 from datarax.metrics.regression.residual_metrics import (
     NormalizedRootMeanSquaredError as NormalizedRootMeanSquaredError,

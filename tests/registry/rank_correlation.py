@@ -18,6 +18,8 @@ from tests.registry.regression import (
     pairs,
     pearson_of,
     ratio,
+    test_of,
+    tested_by_t,
     unrelated,
     used,
 )
@@ -83,6 +85,33 @@ def kendall_of(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
     return ratio(fsum(pair * a * b), np.sqrt(fsum(pair * a**2)) * np.sqrt(fsum(pair * b**2)))
 
 
+def kendall_test_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dict[str, Any]:
+    """As SciPy computes it, of groups of ties with real weights."""
+    value, n = np.float64(used(kendall_of)(w, preds, target)), fsum(w)
+    if np.isnan(value) or n <= 2 or n < 3:
+        return {"correlation": value, "p_value": np.float64(np.nan if n != 2 else value * 0 + 1)}
+    p, t, w = preds[w > 0], target[w > 0], w[w > 0]
+    counts = [np.array([fsum(w[x == v]) for v in np.unique(x)]) for x in (p, t)]
+    discordant = n * (n - 1) * (1 - abs(value)) / 4
+    if all((c == 1).all() for c in counts) and (n <= 33 or discordant < 1.5):
+        found = scipy.stats.kendalltau(p, t, method="exact").pvalue
+        return {"correlation": value, "p_value": np.float64(found)}
+    m = n * (n - 1)
+    (x, x0, x1), (y, y0, y1) = (
+        (fsum(c * (c - 1)) / 2, fsum(c * (c - 1) * (c - 2)), fsum(c * (c - 1) * (2 * c + 5)))
+        for c in counts
+    )
+    variance = (m * (2 * n + 5) - x1 - y1) / 18 + 2 * x * y / m + x0 * y0 / (9 * m * (n - 2))
+    difference = value * np.sqrt((m / 2 - x) * (m / 2 - y))
+    found = 2 * scipy.stats.norm.sf(abs(difference) / np.sqrt(variance))
+    return {"correlation": value, "p_value": np.float64(found)}
+
+
+def error_of_p_value(w: np.ndarray, **_: Any) -> float:
+    # The slope is sqrt(n) / (1 - r**2)**1.5 at most, times the error of the correlation.
+    return 2.0**-14
+
+
 CASES = [
     Case(
         "spearman",
@@ -122,5 +151,47 @@ CASES = [
         reference=scipy_of(scipy.stats.kendalltau),
         atol=lambda w, **_: 2.0**-20,
         exact=True,
+    ),
+    Case(
+        "spearman_test",
+        metrics.SpearmanTest,
+        ORDERS,
+        tested_by_t(spearman_of),
+        {"capacity": 512, "bits": 6},
+        reference=test_of(scipy.stats.spearmanr),
+        atol=error_of_p_value,
+        perfect="any",
+    ),
+    Case(
+        "spearman_test_binned",
+        metrics.SpearmanTest,
+        FEW_VALUES,
+        tested_by_t(spearman_of),
+        {"bits": 8, "capacity": 1},
+        reference=test_of(scipy.stats.spearmanr),
+        atol=error_of_p_value,
+        exact=True,
+        perfect="any",
+    ),
+    Case(
+        "kendall_test",
+        metrics.KendallTest,
+        ORDERS,
+        kendall_test_of,
+        {"capacity": 512, "exact": True},
+        reference=test_of(scipy.stats.kendalltau),
+        atol=error_of_p_value,
+        perfect="any",
+    ),
+    Case(
+        "kendall_test_binned",
+        metrics.KendallTest,
+        FEW_VALUES,
+        kendall_test_of,
+        {"bits": 8, "capacity": 1},
+        reference=test_of(scipy.stats.kendalltau),
+        atol=error_of_p_value,
+        exact=True,
+        perfect="any",
     ),
 ]

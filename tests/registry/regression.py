@@ -160,22 +160,33 @@ def pearson_of(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
     return fsum(w * dp * dt) / np.sqrt(fsum(w * dp**2)) / np.sqrt(fsum(w * dt**2))
 
 
-def pearson_test_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dict[str, Any]:
-    value, n = np.float64(used(pearson_of)(w, preds, target)), fsum(w)
-    if np.isnan(value) or (n < 3 and n != 2):
-        return {"correlation": value, "p_value": np.float64(np.nan)}
-    if n == 2 or abs(value) >= 1:
-        return {"correlation": value, "p_value": np.float64(n == 2)}
-    t = abs(value) * np.sqrt((n - 2) / ((1 - value) * (1 + value)))
-    return {"correlation": value, "p_value": np.float64(2 * scipy.stats.t.sf(t, n - 2))}
+def tested_by_t(oracle: Oracle) -> Oracle:
+    """The oracle of a correlation and of its p-value by Student's t."""
+
+    def value(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dict[str, Any]:
+        value, n = np.float64(used(oracle)(w, preds, target)), fsum(w)
+        if np.isnan(value) or (n < 3 and n != 2):
+            return {"correlation": value, "p_value": np.float64(np.nan)}
+        if n == 2 or abs(value) >= 1:
+            return {"correlation": value, "p_value": np.float64(n == 2)}
+        t = abs(value) * np.sqrt((n - 2) / ((1 - value) * (1 + value)))
+        return {"correlation": value, "p_value": np.float64(2 * scipy.stats.t.sf(t, n - 2))}
+
+    return value
 
 
-def scipy_test(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dict[str, Any] | None:
-    if scipy_of(scipy.stats.pearsonr)(w, preds, target) is None:
-        return None
-    preds, target = (np.repeat(x, w.astype(int)) for x in (preds, target))
-    found = scipy.stats.pearsonr(preds, target)
-    return {"correlation": np.float64(found[0]), "p_value": np.float64(found[1])}
+def test_of(score: Any) -> Any:
+    """SciPy's test of the rows in use, repeated by their weights; None where it has no value."""
+
+    def value(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dict[str, Any] | None:
+        # Of two rows, Spearman's test has NaN in place of 1.
+        if scipy_of(score)(w, preds, target) is None or w.sum() < 3:
+            return None
+        preds, target = (np.repeat(x, w.astype(int)) for x in (preds, target))
+        found = score(preds, target)
+        return {"correlation": np.float64(found[0]), "p_value": np.float64(found[1])}
+
+    return value
 
 
 def concordance_of(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
@@ -389,8 +400,8 @@ CASES = [
         "pearson_test",
         metrics.PearsonTest,
         REGRESSION,
-        pearson_test_of,
-        reference=scipy_test,
+        tested_by_t(pearson_of),
+        reference=test_of(scipy.stats.pearsonr),
         # The p-value has the slope sqrt(n) / (1 - r**2)**1.5 at most, times the error of r.
         atol=lambda w, **_: 2.0**-14,
         perfect="any",

@@ -111,6 +111,19 @@ class PearsonCorrCoef(CorrelationMetric):
         return PearsonSampling(self)
 
 
+def p_value_by_t(value: jax.Array, n: jax.Array) -> jax.Array:
+    """The p-value of a correlation of `n` examples, by Student's t: see `PearsonTest`."""
+    left = (1 - value) * (1 + value)
+    t = xp.abs(value) * xp.sqrt(xp.maximum(n - 2, 0) / xp.where(left > 0, left, 1))
+    return of_three(value, n, xp.where(left > 0, t_p_value(t, n - 2), 0))
+
+
+def of_three(value: jax.Array, n: jax.Array, p_value: jax.Array) -> jax.Array:
+    """The p-value of at least three examples: 1 for two, and NaN where the correlation is NaN."""
+    p_value = xp.where(n == 2, 1, nan_where(n < 3, p_value))
+    return nan_where(xp.isnan(value), p_value)
+
+
 class PearsonTest(RegressionMetric):
     """The test that predictions and targets are not correlated, by Pearson's correlation.
 
@@ -137,11 +150,7 @@ class PearsonTest(RegressionMetric):
 
     def compute(self) -> PyTree:
         value, n = _pearson(self.statistic), self.statistic.count.to_float()
-        left = (1 - value) * (1 + value)
-        t = xp.abs(value) * xp.sqrt(xp.maximum(n - 2, 0) / xp.where(left > 0, left, 1))
-        p_value = xp.where(left > 0, t_p_value(t, n - 2), 0)
-        p_value = xp.where(n == 2, 1, nan_where(n < 3, p_value))
-        return {"correlation": value, "p_value": nan_where(xp.isnan(value), p_value)}
+        return {"correlation": value, "p_value": p_value_by_t(value, n)}
 
 
 class ConcordanceCorrCoef(CorrelationMetric):

@@ -188,7 +188,7 @@ class RankCorrelation(RegressionMetric):
     """
 
     higher_is_better = True
-    hidden_names = frozenset({"chosen", "kept", "of_bins", "of_pairs"})
+    hidden_names = frozenset({"chosen", "estimated", "kept", "of_bins", "of_pairs"})
     exact: bool = False
     """True to keep the first `capacity` examples alone. `invalid_count()` counts the others as
     invalid, and `on_invalid` applies to them: by default the value is then NaN."""
@@ -226,7 +226,7 @@ class RankCorrelation(RegressionMetric):
 
     def value_and_bounds(self) -> tuple[PyTree, Bounds]:
         value = super().value_and_bounds()[0]
-        lower, _, upper = self._ends()
+        lower, _, upper = self.estimated()
         is_open = self._loses_order()
         if self.exact:
             is_open |= self.statistic.overflow > 0
@@ -244,10 +244,11 @@ class RankCorrelation(RegressionMetric):
         return (upper - lower > _WIDEST) & self.statistic.bins.is_within_floats()
 
     def compute(self) -> PyTree:
-        return self._ends().value
+        return self.estimated().value
 
     @computed_once
-    def _ends(self) -> Ends:
+    def estimated(self) -> Ends:
+        """The correlation, and bounds on it while no order is lost."""
         return self.chosen(
             lambda: Ends(*[self.of_pairs()] * 3), lambda: self.of_bins(*self.statistic.table())
         )
@@ -291,7 +292,25 @@ class RankCorrelation(RegressionMetric):
         return dense_ranks(preds), dense_ranks(target), w * power_of_two_near_reciprocal(xp.max(w))
 
 
-class SpearmanCorrCoef(RankCorrelation):
+class SpearmanRanks(RankCorrelation):
+    """A metric that is computed from Spearman's correlation."""
+
+    def of_bins(self, weights: DoubleFloat, is_tie: jax.Array) -> Ends:
+        return rank_correlation_of_bins(weights, is_tie)
+
+    @computed_once
+    def of_pairs(self) -> jax.Array:
+        preds, target, w = self.kept()
+        # Spearman's rho is Pearson's correlation of the mean ranks.
+        ranks = vmap(mean_ranks, (0, None))(xp.stack((preds, target)), w)
+        moments = TwoMoments(crossed=True).of_two(ranks[0], ranks[1], w)
+        _, _, (squares,) = moments.doubles()
+        return correlation_coefficient(
+            moments.co_moment.double.to_float(), squares[0].to_float(), squares[1].to_float()
+        )
+
+
+class SpearmanCorrCoef(SpearmanRanks):
     """Spearman's correlation: Pearson's correlation of ranks; equal values share their mean rank.
 
     All values are one population. It is exact for up to `capacity` examples. Of more examples, it
@@ -313,22 +332,28 @@ class SpearmanCorrCoef(RankCorrelation):
     def sampling(self) -> Sampling:
         return SpearmanSampling(self)
 
-    def of_bins(self, weights: DoubleFloat, is_tie: jax.Array) -> Ends:
-        return rank_correlation_of_bins(weights, is_tie)
+
+class KendallPairs(RankCorrelation):
+    """A metric that is computed from Kendall's tau-b."""
+
+    hidden_names = frozenset({"sums"})
 
     @computed_once
-    def of_pairs(self) -> jax.Array:
+    def sums(self) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[DoubleFloat, ...]]:
+        """The weights, the sums of `order_agreement`, and their weighted sums."""
         preds, target, w = self.kept()
-        # Spearman's rho is Pearson's correlation of the mean ranks.
-        ranks = vmap(mean_ranks, (0, None))(xp.stack((preds, target)), w)
-        moments = TwoMoments(crossed=True).of_two(ranks[0], ranks[1], w)
-        _, _, (squares,) = moments.doubles()
-        return correlation_coefficient(
-            moments.co_moment.double.to_float(), squares[0].to_float(), squares[1].to_float()
-        )
+        by_row = order_agreement(preds, target, w, self.statistic.filled)
+        return w, by_row, tuple(sum_floats(w * x, (0,)) for x in by_row)
+
+    def of_pairs(self) -> jax.Array:
+        # tau-b. All three sums count each pair twice, which cancels.
+        return correlation_coefficient(*(each.to_float() for each in self.sums()[2]))
+
+    def of_bins(self, weights: DoubleFloat, is_tie: jax.Array) -> Ends:
+        return kendall_of_bins(weights, is_tie)
 
 
-class KendallTau(RankCorrelation):
+class KendallTau(KendallPairs):
     """Kendall's tau-b: how many more pairs of examples are concordant than discordant.
 
     (P - Q) / sqrt((pairs with different preds) * (pairs with different targets)), where P pairs
@@ -352,20 +377,6 @@ class KendallTau(RankCorrelation):
         >>> print(round(float(KendallTau().update(preds, target).compute()), 4))
         0.6667
     """
-
-    @computed_once
-    def sums(self) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[DoubleFloat, ...]]:
-        """The weights, the sums of `order_agreement`, and their weighted sums."""
-        preds, target, w = self.kept()
-        by_row = order_agreement(preds, target, w, self.statistic.filled)
-        return w, by_row, tuple(sum_floats(w * x, (0,)) for x in by_row)
-
-    def of_pairs(self) -> jax.Array:
-        # tau-b. All three sums count each pair twice, which cancels.
-        return correlation_coefficient(*(each.to_float() for each in self.sums()[2]))
-
-    def of_bins(self, weights: DoubleFloat, is_tie: jax.Array) -> Ends:
-        return kendall_of_bins(weights, is_tie)
 
     def sampling(self) -> Sampling:
         return KendallSampling(self)
