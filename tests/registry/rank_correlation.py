@@ -94,8 +94,8 @@ def kendall_test_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dic
     counts = [np.array([fsum(w[x == v]) for v in np.unique(x)]) for x in (p, t)]
     discordant = n * (n - 1) * (1 - abs(value)) / 4
     if all((c == 1).all() for c in counts) and (n <= 33 or discordant < 1.5):
-        found = scipy.stats.kendalltau(p, t, method="exact").pvalue
-        return {"correlation": value, "p_value": np.float64(found)}
+        exact = scipy.stats.kendalltau(p, t, method="exact")
+        return {"correlation": value, "p_value": np.float64(exact[1])}
     m = n * (n - 1)
     (x, x0, x1), (y, y0, y1) = (
         (fsum(c * (c - 1)) / 2, fsum(c * (c - 1) * (c - 2)), fsum(c * (c - 1) * (2 * c + 5)))
