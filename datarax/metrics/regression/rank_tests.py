@@ -161,7 +161,7 @@ def kendall_p_value(
     found = special.erfc(z / 2**0.5)
     # The number of pairs with the rarer order, if there are no ties.
     rarer = xp.floor(n * (n - 1) * (1 - size) / 4 + 0.5)
-    are_few, is_clear = n <= _FEW, rarer <= 1
+    are_few, is_clear = (n <= _FEW) & (rarer >= 0), rarer <= 1  # false for NaN
     place = xp.where(without_ties & are_few, n, 2).astype(xp.int32)
     rare = xp.where(without_ties & are_few, rarer, 0).astype(xp.int32)
     of_few = beside(place, _exact_p_values().astype(found.dtype))[place, rare]
