@@ -12,7 +12,7 @@ from datarax.algebra.state import walk
 from datarax.evaluation.files import natural, type_in
 from datarax.evaluation.tables import ABSENT, MIXED_MARKS, ColumnType, Outputs, Table, Types
 from datarax.evaluation.tasks import nearest
-from datarax.evaluation.text_format import how_to_write, other_delimiter, refuse_text
+from datarax.evaluation.text_format import how_to_write, is_number, other_delimiter, refuse_text
 from datarax.metric.arguments import Route
 from datarax.metric.base import Metric
 from datarax.metrics.language.text_metric import CountedText
@@ -251,8 +251,12 @@ def alternatives(name: str, names: Iterable[str]) -> str:
     similar = nearest(name, shown, 3, 0.5)
     if similar:
         return similar
+    if not shown:
+        return "; there is none"
     more = f", and {len(shown) - 12} more" if len(shown) > 12 else ""
-    return f"; there are: {', '.join(map(repr, shown[:12])) or 'none'}{more}"
+    if all(map(is_number, shown)):
+        more += "; the first line of a CSV holds the names of the columns"
+    return f"; there are: {', '.join(map(repr, shown[:12]))}{more}"
 
 
 def _missing(column: str, output: str, table: Table) -> MetricInputError:
@@ -333,7 +337,7 @@ def _type_of(
         if found.kind == "doubled":
             raise MetricInputError(
                 f"{table.path}: several columns have the name {name!r}, of the output {output!r}; "
-                f"expected one"
+                f"expected one: give the others names of their own"
             )
         if found.kind == "time" and (is_text or (is_mark and not found.lists)):
             found = found._replace(kind="text")  # as which it is read

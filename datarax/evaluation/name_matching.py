@@ -1,6 +1,7 @@
 """Matches columns of scores with the names of classes, labels or outputs."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 _BREAK = re.compile(r"[\W_]+")
@@ -66,11 +67,16 @@ def named_by(column: str, names: Sequence[str]) -> str | None:
 
 
 def look_alikes(names: Sequence[str]) -> list[list[str]]:
-    """The names that differ in case or white space alone, together."""
+    """The names that differ in case, white space or Unicode form alone, together."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
+        groups.setdefault(" ".join(unified(name).split()).casefold(), []).append(name)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def unified(name: str) -> str:
+    """The name in one Unicode form: an accent may be a part of a letter, or follow it."""
+    return unicodedata.normalize("NFKC", name)
 
 
 def _cuts(names: Sequence[str], *, at_words: bool = True) -> Iterator[tuple[int, int]]:

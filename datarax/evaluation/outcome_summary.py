@@ -91,10 +91,27 @@ def summary_of(outcome: Outcome, version: str) -> Json:
             "notes": [
                 *score_notes(whole),
                 *undefined_notes(config, whole, of_slices),
+                *_not_defined(whole, rows),
                 *_not_listed(config, rows, by_class),
             ],
         }
     )
+
+
+def _not_defined(whole: Reading, rows: Sequence[Json]) -> list[str]:
+    """Says which numbers are NaN although all rows can be used."""
+    said = {name for name, each in whole.invalid.items() if each.is_some}
+    names = [
+        row["name"]
+        for row in rows
+        if np.isnan(row["value"]) and said.isdisjoint((row["name"], row["name"].split("/")[0]))
+    ]
+    if not names:
+        return []
+    return [
+        f"{', '.join(names)}: NaN, because these rows define no value: they are too few, lack a "
+        f"class, are all equal, or have the weight 0"
+    ]
 
 
 def _not_listed(config: Configuration, rows: Sequence[Json], by_class: Json | None) -> list[str]:
@@ -285,15 +302,16 @@ def _of_labels(outcome: Outcome) -> str:
 
 
 def wrong_labels(unusable: Unusable, columns: str) -> str:
-    """Describes what is wrong with the labels in columns, if leaving rows out is no remedy."""
+    """Describes what is wrong with the labels in columns."""
     if unusable.labels and unusable.example == NOT_A_CLASS:
         return (
             f"{columns} holds fractions, numbers below 0 or unknown names{unusable.expected}. For "
-            f"such targets there is --task regression"
+            f"such targets there is --task regression; labels of -1 and 1 are written as 0 and 1"
         )
-    if not unusable.shift:
+    if not unusable.shift and not unusable.expected:
         return ""
-    return f"{columns} holds {float(unusable.example):g}{unusable.expected}. {unusable.shift}"
+    said = f"{columns} holds {float(unusable.example):g}{unusable.expected}"
+    return f"{said}. {unusable.shift}" if unusable.shift else said
 
 
 def _unusable(reading: Reading, config: Configuration, columns: str) -> Iterator[Json]:
@@ -314,7 +332,9 @@ def _unusable(reading: Reading, config: Configuration, columns: str) -> Iterator
                 if kind == "out of range" and float(unusable.example) in labels:
                     only_labels = replace(unusable, takes_probabilities=False)
                     if wrong := wrong_labels(only_labels, columns):
-                        effect = f"{effect.split(';')[0]}: {wrong}"
+                        # Labels such as 255 may stand for rows that are to be left out.
+                        remedy = unusable.shift or float(unusable.example) == NOT_A_CLASS
+                        effect = f"{effect.split(';')[0] if remedy else effect}: {wrong}"
                 # Metrics of the same columns mostly refuse the same rows, which are listed once.
                 key = (kind or "cannot be used", int(count), effect)
                 found.setdefault(key, []).append(name)

@@ -27,7 +27,7 @@ from datarax.evaluation.encoding import (
 )
 from datarax.evaluation.files import paths_of, tables_of
 from datarax.evaluation.locations import name_of
-from datarax.evaluation.name_matching import in_order_of, look_alikes, named_by
+from datarax.evaluation.name_matching import in_order_of, look_alikes, named_by, unified
 from datarax.evaluation.outcome import PARTIAL, STATE, SUMMARY
 from datarax.evaluation.table_batches import TableBatch, batches
 from datarax.evaluation.tables import Outputs, Part, Rows, Source, Table, Types, parts_of
@@ -235,6 +235,8 @@ def planned(
     task, preds = request.task, request.outputs("preds")
     size, names, named, scores = None, request.names, False, None
     assumed: tuple[str, ...] = ()
+    if task not in ("text", "detection"):
+        plan.check_lengths((*preds, "target"))
     pairs, order = plan.pairs() if task in ("multilabel", "regression") else ((), ())
     if task in ("binary", "multiclass", "multilabel"):
         plan.check_numbers_as_text(preds)
@@ -320,6 +322,16 @@ class _Plan:
                 if text is not None and how_to_write(text) and not how_to_write(label):
                     raise MetricInputError(refuse_text(column, text))
 
+    def check_lengths(self, outputs: Sequence[str]) -> None:
+        """Checks that lists have one length, as several columns have."""
+        for output in outputs:
+            sizes = {len(row) for row in listed(self.first.get(output, ())) if _is_list(row)}
+            if len(sizes) > 1:
+                raise MetricInputError(
+                    f"{self.named(output)} holds lists of {min(sizes)} to {max(sizes)} values; the "
+                    f"task {self.request.task} takes lists of one length"
+                )
+
     def scores(self, preds: Rows) -> str:
         """Tells what the columns of predictions hold by their names and shapes, never by values."""
         request = self.request
@@ -365,7 +377,7 @@ class _Plan:
             if len(found) != 2:
                 raise MetricInputError(
                     f"{self.named('target')} has {_distinct(found)}, {_brief(found)}; "
-                    f"the task binary takes two{_same_but_for_case(found)}{_one_class(found)}"
+                    f"the task binary takes two{_same_but_for_case(found)}{_not_two_classes(found)}"
                 )
             column = self.positive_column(outputs[0], scores, found)
             if column is not None and named_by(column, found) == found[0]:
@@ -627,7 +639,9 @@ def _same_but_for_case(names: Sequence[str]) -> str:
 
 
 def alike_but_for_case(names: Sequence[str]) -> str:
-    """Says that these names differ in case or white space alone."""
+    """Says that these names differ in case, white space or Unicode form alone."""
+    if len({*map(unified, names[:3])}) < len(names[:3]):  # they may look the same
+        return f"{' and '.join(map(ascii, names[:3]))} differ in Unicode form alone"
     return f"{' and '.join(map(repr, names[:3]))} differ in case or white space alone"
 
 
@@ -635,10 +649,10 @@ def _distinct(found: Sequence[str]) -> str:
     return f"{len(found):,} distinct value{'s' if len(found) != 1 else ''}"
 
 
-def _one_class(found: Sequence[str]) -> str:
-    """What to write where the rows have one of both classes."""
+def _not_two_classes(found: Sequence[str]) -> str:
+    """What to write where the rows have one of both classes, or more than two."""
     if len(found) != 1:
-        return ""
+        return "; --task multiclass takes more"
     return f": --classes OTHER,{found[0]} names both, the negative class first"
 
 

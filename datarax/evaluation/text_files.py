@@ -26,7 +26,13 @@ from datarax.evaluation.json_arrays import lines_of_array
 from datarax.evaluation.json_values import NOTHING, mark_of, may_have, roots, value_at
 from datarax.evaluation.locations import codec_of, read_pieces
 from datarax.evaluation.tables import MIXED_MARKS, ColumnType, Part, Types, first_line
-from datarax.evaluation.text_format import TextFormat, is_number, other_delimiter, refuse_text
+from datarax.evaluation.text_format import (
+    OTHER_ENCODING,
+    TextFormat,
+    is_number,
+    other_delimiter,
+    refuse_text,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -362,7 +368,7 @@ class CsvFile(TextFile):
 
     def _with_example(self, found: ColumnType, column: "pyarrow.ChunkedArray") -> ColumnType:
         if found.name == "binary":
-            return found._replace(name=f"binary, as it is no UTF-8 ({_OTHER_ENCODING})")
+            return found._replace(name=f"binary, as it is no UTF-8 ({OTHER_ENCODING})")
         if found.kind != "text":
             return found
         texts = (x.as_py() for chunk in column.chunks for x in chunk)
@@ -370,7 +376,7 @@ class CsvFile(TextFile):
 
     def _refusal(self, block: "pyarrow.Buffer", name: str, found: ColumnType, above: int) -> str:
         if found.kind == "text":
-            return f"the column {name!r} holds bytes that are no UTF-8: {_OTHER_ENCODING}"
+            return f"the column {name!r} holds bytes that are no UTF-8: {OTHER_ENCODING}"
         return super()._refusal(block, name, found, above)
 
     def found_type(self, block: "pyarrow.Buffer", name: str) -> ColumnType | None:
@@ -669,7 +675,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _ARRAY_HINT = "; the name of a file with an array of objects ends in .json"
-_OTHER_ENCODING = "give its encoding, such as --encoding latin-1 (encoding='latin-1' in Python)"
 
 
 def _last_break(text: bytes, stop: int) -> int:

@@ -18,6 +18,13 @@ _MARKS = (
 """The first bytes of files in other encodings; those of UTF-32 begin as those of UTF-16."""
 _COMPRESSED = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 """The first bytes of compressed files."""
+_TABLES = {
+    b"PAR1": "Parquet: let its name end in .parquet",
+    b"ARROW1": "Arrow: let its name end in .arrow",
+    b"PK\x03\x04": "a ZIP archive, as .xlsx and .npz are: name it so, or write it as text",
+}
+"""The first bytes of files that are no text, and what to do."""
+OTHER_ENCODING = "give its encoding, such as --encoding latin-1 (encoding='latin-1' in Python)"
 
 
 HARNESSES = ("inspect", "lm-eval")
@@ -108,11 +115,14 @@ class TextFormat(NamedTuple):
         """Checks the first bytes of a file that is read as UTF-8.
 
         Raises:
-            ValueError: they are of another encoding.
+            ValueError: they are of another encoding, or of no text.
         """
         packed = next((end for mark, end in _COMPRESSED.items() if start.startswith(mark)), None)
         if packed is not None:
             raise ValueError(f"it is compressed: let its name end in {packed}")
+        table = next((said for mark, said in _TABLES.items() if start.startswith(mark)), None)
+        if table is not None:
+            raise ValueError(f"it is no text; its first bytes are those of {table}")
         found = next((name for mark, name in _MARKS if start.startswith(mark)), None)
         if found is None and b"\0" in start[:4]:
             found = "utf-16-be" if start[:1] == b"\0" else "utf-16-le"

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 
 import datarax
+from benchmarks import engines
 from datarax.evaluation import engine, fold
 from datarax.metrics import Accuracy, LogLoss
+from tests.engines.tables import block_of_page
 from tests.evaluation.written import binary, write
 from tests.helpers import long
 
@@ -67,6 +70,21 @@ def test_processes_give_the_same_and_survive_a_death(files, tmp_path):
             fold(tmp_path / "bad.parquet", BOTH, BINARY, executor=pool)
         assert str(here.value) == str(there.value)
         assert "bad.parquet" in str(there.value)
+
+
+def test_the_benchmark_and_the_block_of_the_page(files, tmp_path):
+    """Here for processes; tests/engines has those of the other engines."""
+    start, contest_of = engines.ENGINES["processes"]
+    code = block_of_page("Evaluating on a cluster", 0, tmp_path)
+    assert 'engine("processes")' in code
+    with start() as pool:
+        contest = contest_of(pool, engines.write(tmp_path / "rows", 5000))
+        assert contest.datarax() == pytest.approx(contest.own(), rel=1e-13)
+        assert contest.own()[1] == 5000
+        names = {"__name__": "__main__", "given": nullcontext(pool)}
+        code = code.replace('engine("processes")', "given")
+        exec(code.replace("s/*.parquet", f"{files[0].parent}/*.parquet"), names)
+    assert bits(names["found"]) == bits(fold(files, Accuracy(), BINARY).metric)
 
 
 def test_a_call_that_ends_its_processes_fails_and_the_others_do_not():
