@@ -11,7 +11,7 @@ import numpy as np
 
 from datarax._errors import DataraxError, MetricInputError
 from datarax.evaluation.identity import FileIdentity
-from datarax.evaluation.text_format import OTHER_ENCODING, TextFormat
+from datarax.evaluation.text_format import TextFormat
 
 if TYPE_CHECKING:
     import pyarrow
@@ -217,9 +217,6 @@ def reading(path: str) -> Iterator[None]:
         raise MemoryError(f"{path}: there is no memory to read it, or it is damaged") from None
     except FileNotFoundError:
         raise MetricInputError(f"{path}: there is no such file") from None
-    except UnicodeDecodeError as error:
-        said = f"it holds bytes that are no {error.encoding.upper()}: {OTHER_ENCODING}"
-        raise MetricInputError(f"{path}: cannot be read: {said}") from None
     # A damaged file may raise anything, with a message of many lines.
     except Exception as error:
         # That of the system repeats the path.

@@ -5,7 +5,7 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
@@ -201,13 +201,16 @@ class TextFile(PyarrowFile):
             decode = codecs.getincrementaldecoder(self.text.encoding)()
         for piece in read_pieces(self.path, _TEXT_BLOCK):
             if decode is not None:
-                piece = decode.decode(piece).encode()
+                with _decoding(self.text.encoding):
+                    piece = decode.decode(piece).encode()
             elif is_first:
                 self.text.check_start(piece)
             yield piece.removeprefix(codecs.BOM_UTF8) if is_first else piece
             is_first = False
         if decode is not None:
-            yield decode.decode(b"", True).encode()  # raises if the last sign is cut
+            with _decoding(self.text.encoding):
+                rest = decode.decode(b"", True).encode()  # raises if the last sign is cut
+            yield rest
 
     def _owned(self, text: bytes) -> "pyarrow.Buffer":
         """A copy that no object of Python holds, so that Arrow's threads may drop it."""
@@ -288,9 +291,11 @@ class CsvFile(TextFile):
 
     def _header(self, block: "pyarrow.Buffer") -> list[str]:
         try:
-            return self._read(block, skip_rows_after_names=2**31 - 1).column_names
+            found = self._read(block, skip_rows_after_names=2**31 - 1)
         except self.arrow().ArrowInvalid:  # there are no rows
-            return self._read(block).column_names
+            found = self._read(block)
+        with _decoding("utf-8"):
+            return found.column_names
 
     def _read(
         self, block: "pyarrow.Buffer", *, skip_rows_after_names: int = 0, **convert: Any
@@ -675,6 +680,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _ARRAY_HINT = "; the name of a file with an array of objects ends in .json"
+
+
+@contextmanager
+def _decoding(encoding: str) -> Iterator[None]:
+    """Says what to do about bytes that are no text in the encoding of the file."""
+    try:
+        yield
+    except UnicodeError:  # also where the mark of UTF-16 is missing
+        raise ValueError(f"its bytes are no {encoding.upper()}: {OTHER_ENCODING}") from None
 
 
 def _last_break(text: bytes, stop: int) -> int:

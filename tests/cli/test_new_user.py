@@ -53,6 +53,11 @@ ONE_LABEL = "p,t\n" + "cat,cat\n" * 3
             "no ASCII: give its",
         ),
         (
+            {"\u00e9.csv": "p,\u00e9\n0.1,1"},
+            ("--task", "binary", "--encoding", "utf-16"),
+            "no UTF-16",
+        ),
+        (
             {"a.csv": "PAR1\u00e9\0\0"},
             ("--task", "binary"),
             "Parquet: let its name end in .parquet",

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -48,7 +49,10 @@ def session():
     }
     for name, value in options.items():
         build = build.config(name, value)
-    session = build.getOrCreate()
+    with warnings.catch_warnings():
+        # Of JAX, about the fork by which Spark starts Java: it is another program at once.
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+        session = build.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
