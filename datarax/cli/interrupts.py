@@ -108,8 +108,9 @@ def end(code: int) -> NoReturn:
     busy = [thread for thread in threading.enumerate() if thread.name.startswith(_OURS)]
     deadline = time.monotonic() + _SECONDS_TO_STOP
     for thread in busy:
-        thread.join(max(0, deadline - time.monotonic()))
-    if any(thread.is_alive() for thread in busy):
+        with suppress(RuntimeError):  # a thread that is about to start cannot be joined
+            thread.join(max(0, deadline - time.monotonic()))
+    if any(thread.is_alive() or thread.ident is None for thread in busy):
         with suppress(OSError, ValueError):  # closed, or a full disk, which was an error before
             sys.stdout.flush()
             sys.stderr.flush()

@@ -67,7 +67,8 @@ class DyadicGrid(NamedTuple):
     def of_reach(cls, reach: jax.Array, *settings: int) -> "DyadicGrid":
         """The grid of `reach[0]` to `-reach[1]`, see `of`; on the host made once."""
         if on_host(reach):  # most updates leave the range as it is
-            wide = has_wide(reach.dtype)
+            # Other grids must not ask: the question starts the devices.
+            wide = issubclass(cls, WideGrid) and has_wide(reach.dtype)
             return _grid_on_host(cls, wide, reach.tobytes(), reach.dtype, reach.shape, *settings)
         return cls.of(reach[0], -reach[1], *settings)
 
