@@ -34,7 +34,7 @@ KEEPS_LESS = {
     *(metrics.ModelFLOPs, metrics.Rate),
     # Rows as they are.
     *(metrics.SpearmanCorrCoef, metrics.KendallTau, metrics.KID, metrics.MeanAveragePrecision),
-    *(metrics.LastValue,),
+    *(metrics.LastValue, metrics.ConcordanceIndex, metrics.Silhouette),
     # An estimate by hashes.
     *(metrics.Cardinality, metrics.DistinctN),
 }
@@ -43,7 +43,8 @@ KEEP_LESS = {"norm_inf", "nrmse", "calibration_error_mass"}
 """Cases of other metrics that do so: a maximum, the range of the targets, bins of equal mass."""
 CANCELS = {"stoi", "sisdr", "sdr", "permutation_invariant", "complex_sisnr", "ms_ssim", "uqi"} | {
     # Signals and images have no offset of 2**40: their oracles subtract squares of them.
-    *("spatial_correlation", "vif", "ssim", "scc", "psnr_b"),
+    *("spatial_correlation", "vif", "ssim", "scc", "psnr_b", "sasdr", "sasdr_as_given"),
+    *("spectral_distortion", "spatial_distortion", "qnr"),
     # The oracle rounds a mean of weighted values, or a power, before it subtracts.
     *("d2_tweedie", "prediction_powered_mean", "noise_scale", "expert_load_by_layer"),
 }

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax import Collection, Decayed, Sliced, Window, metrics
 from datarax.algebra.pytrees import children_of, leaf_states
+from datarax.metrics.clustering.point_sample import UniformSample
 from datarax.metrics.regression.joint_bins import PairRows
 from datarax.statistics.buffer import Rows
 from tests.helpers import bits, collectives_in, long, make_mesh, place
@@ -81,7 +82,7 @@ def test_each_statistic_decays_or_says_that_it_cannot(name, rng):
     case = _DECAYS[name][0]
     config = {"on_invalid": "exclude"} if case.inputs.spoil else {}
     metric = case.traceable(**config)
-    rows = [state for state in leaf_states(metric) if isinstance(state, Rows)]
+    rows = [state for state in leaf_states(metric) if isinstance(state, Rows | UniformSample)]
     kept = any(not isinstance(state, PairRows) for state in rows)  # those are beside a table
     if kept or not metric.weights_repeat:
         with pytest.raises(datarax.MetricTypeError, match="cannot be multiplied by a factor"):
