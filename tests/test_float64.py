@@ -34,13 +34,16 @@ KEEPS_LESS = {
     *(metrics.ModelFLOPs, metrics.Rate),
     # Rows as they are.
     *(metrics.SpearmanCorrCoef, metrics.KendallTau, metrics.KID, metrics.MeanAveragePrecision),
-    *(metrics.LastValue, metrics.ConcordanceIndex, metrics.Silhouette),
+    *(metrics.LastValue, metrics.ConcordanceIndex, metrics.Silhouette, metrics.DunnIndex),
     # An estimate by hashes.
     *(metrics.Cardinality, metrics.DistinctN),
 }
 """Metrics whose states hold rounded numbers."""
-KEEP_LESS = {"norm_inf", "nrmse", "calibration_error_mass"}
-"""Cases of other metrics that do so: a maximum, the range of the targets, bins of equal mass."""
+KEEP_LESS = {
+    *("norm_inf", "nrmse", "calibration_error_mass", "davies_bouldin_mean_distance"),
+}
+"""Cases of other metrics that do so: a maximum, the range of the targets, bins of equal mass, rows
+with their weights."""
 CANCELS = {"stoi", "sisdr", "sdr", "permutation_invariant", "complex_sisnr", "ms_ssim", "uqi"} | {
     # Signals and images have no offset of 2**40: their oracles subtract squares of them.
     *("spatial_correlation", "vif", "ssim", "scc", "psnr_b", "sasdr", "sasdr_as_given"),

@@ -20,6 +20,7 @@ from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.exact import Exact, exact
 from datarax.numerics.scaled_double import NOTHING, ScaledDouble, scaled_by, scaled_power
 from datarax.numerics.scaled_sums import (
+    INFINITE,
     Total,
     float64_total,
     in_own_unit,
@@ -274,12 +275,16 @@ class RowTotals(RowTerms, ScaledTotal):
     def added_to(self, stacked: ScaledTotal, target: Target) -> Merging:
         # The rows of one state are added up in units of the greatest power among them, or more.
         exponents = xp.asarray(self.exponent)
-        (top,) = yield Packed("bound", [exponents])
+        # An infinite row sets no unit: the bound may be one of all states, whose rows it would make
+        # negligible. It is never scaled itself.
+        of_numbers = xp.where(exponents < INFINITE, exponents, xp.int32(NOTHING))
+        (top,) = yield Packed("bound", [of_numbers])
         top = xp.maximum(top, xp.int32(NOTHING))
         shift = xp.minimum(target.by_tag(exponents) - target.of_rows(top), 0)
         terms = scaled_by(target.by_tag(self.scaled), shift)
         # Asked second: only with the common unit are the terms numbers that can be added up.
         (total,) = yield target.apart("sum", [terms])
+        top = xp.where(xp.isfinite(total.high), top, xp.int32(INFINITE))
         return stacked.combine(stacked._holding(total, top))
 
 
