@@ -83,8 +83,12 @@ def fairness(w: Array, preds: Array, target: Array, groups: Array) -> dict[str, 
         values[f"{name}_difference"] = np.float64(high - low)
         values[f"{name}_ratio"] = np.float64(low / high if high else np.nan)
     for kind, worst in (("difference", np.maximum), ("ratio", np.minimum)):  # they keep a NaN
-        both = (values[f"{name}_{kind}"] for name in ("equal_opportunity", "false_positive_rate"))
-        values[f"equalized_odds_{kind}"] = worst(*both)
+        found, alarms = (
+            values[f"{x}_{kind}"] for x in ("equal_opportunity", "false_positive_rate")
+        )
+        if kind == "ratio" and values["false_positive_rate_difference"] == 0 and np.isnan(alarms):
+            alarms = np.float64(np.inf)  # no false positives: equal rates
+        values[f"equalized_odds_{kind}"] = worst(found, alarms)
     return values
 
 
@@ -92,10 +96,8 @@ def fairlearn_of(w: Array, preds: Array, target: Array, groups: Array) -> dict[s
     used = w > 0
     kinds = {(g, t) for g, t in zip(groups[used], target[used], strict=True)}
     chosen = preds[used] > 0.5
-    if len(kinds) < 2 * len({g for g, _ in kinds}) or not chosen[target[used] == 0].any():
-        return None  # it takes the rate of no examples as 0, and of two NaN the first
-    if not chosen[target[used] == 1].any():
-        return None
+    if not kinds or len(kinds) < 2 * len({g for g, _ in kinds}):
+        return None  # it takes the rate of no examples as 0
     names = ("demographic_parity", "equal_opportunity", "equalized_odds")
     functions = {f"{n}_{k}": f"{n}_{k}" for n in names for k in ("difference", "ratio")}
     given = {"sensitive_features": groups[used], "sample_weight": w[used]}

@@ -8,7 +8,7 @@ import numpy as np
 from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import xp
+from datarax._xp import beside, xp
 from datarax.algebra.fields import state
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
@@ -122,8 +122,9 @@ class GroupFairness(GroupMetric):
 
     A group without data (for the true positive rate, without positives; for the false positive
     rate, without negatives) is excluded. A value is NaN where no group is left; a ratio of 0 to 0
-    is NaN; and equalized odds are NaN where one of the two rates has no value. `Bootstrap` gives
-    intervals of all eight.
+    is NaN; and equalized odds are NaN where one of the two rates has no value. If no group has a
+    false positive, `equalized_odds_ratio` is the ratio of the true positive rates, because the
+    false positive rates are equal. `Bootstrap` gives intervals of all eight.
 
     As the functions of these names in Fairlearn, with the worst case of both rates for equalized
     odds. M. Hardt, E. Price and N. Srebro (2016), Equality of opportunity in supervised learning,
@@ -154,7 +155,11 @@ class GroupFairness(GroupMetric):
         found, alarms = _extremes(c.tp, c.positives), _extremes(c.fp, c.negatives)
         # Where one of the two is NaN, both `argmax` and `argmin` give its position.
         gaps, quotients = (stack(pair) for pair in zip(found, alarms, strict=True))
-        odds = gaps[xp.argmax(gaps.to_float())], quotients[xp.argmin(quotients.to_float())]
+        least = quotients.to_float()
+        # Rates of 0 in all groups are equal, but have no ratio.
+        without = xp.isnan(least) & ~xp.isnan(gaps.to_float()) & beside(least, _OF_ALARMS)
+        least = xp.where(without, xp.inf, least)
+        odds = gaps[xp.argmax(gaps.to_float())], quotients[xp.argmin(least)]
         compared = {
             "demographic_parity": selection,
             "equal_opportunity": found,
@@ -191,6 +196,10 @@ class GroupRates(GroupMetric):
         c = self.statistic.by_group
         rates = stack([c.tp, c.fp, c.tn, c.fn]) / c.total[None]
         return {f"group_{i}": rates[:, i] for i in range(self.num_groups)}
+
+
+_OF_ALARMS = np.array([False, True])
+"""True for the false positive rate, of the two rates of equalized odds."""
 
 
 def _extremes(part: DoubleFloat, whole: DoubleFloat) -> tuple[DoubleFloat, DoubleFloat]:

@@ -65,14 +65,16 @@ class ROUGE(TextMetric):
     """What is given of each key: "f", "precision", "recall"."""
 
     def __post_init__(self) -> None:
-        self.rouge_keys = _names(self.rouge_keys)
+        self.rouge_keys, self.scores = _names(self.rouge_keys), _names(self.scores)
+        for name in ("rouge_keys", "scores"):
+            if not getattr(self, name):
+                raise MetricInputError(f"{name} is empty; expected at least one")
         for key in self.rouge_keys:
             known = key in _OF_SEQUENCES or (key[:5] == "rouge" and key[5:] in set("123456789"))
             if not known:
                 raise MetricInputError(
                     f"rouge_keys has {key!r}; expected 'rouge1' to 'rouge9', 'rougeL', 'rougeLsum'"
                 )
-        self.scores = _names(self.scores)
         for score in self.scores:
             choice(score, tuple(_SUFFIXES), "scores")
         if self.tokenizer is not None:

@@ -94,6 +94,10 @@ def test_groups_that_cannot_be_compared():
     none = of_groups(fairness, [[0, 0, 1, 1], [0, 0, 2, 1], [0, 0, 0, 0]]).compute()
     assert float(none["demographic_parity_difference"]) == 0
     assert np.isnan(none["demographic_parity_ratio"])
+    # No group has a false positive: as Fairlearn, the ratio of the true positive rates is left.
+    right = of_groups(fairness, [[1, 0, 1, 3], [1, 0, 3, 2], [0, 0, 0, 0]]).compute()
+    assert float(right["equalized_odds_ratio"]) == 0.5
+    assert np.isnan(right["false_positive_rate_ratio"])
     # No group has a positive: nothing to be found, and so no equalized odds.
     negatives = of_groups(fairness, [[0, 1, 0, 1], [0, 1, 0, 3], [0, 1, 0, 1]]).compute()
     assert float(negatives["false_positive_rate_difference"]) == 0.25

@@ -156,6 +156,14 @@ def test_texts_without_words():
     np.testing.assert_allclose(got["rouge1"], 2 / 3)
 
 
+def test_rouge_needs_a_key_and_a_score():
+    for name in ("rouge_keys", "scores"):
+        with pytest.raises(
+            datarax.MetricInputError, match=f"{name} is empty; expected at least one"
+        ):
+            metrics.ROUGE(**{name: ()})
+
+
 def test_extended_edit_distance():
     """The numbers that torchmetrics 1.9 has."""
     preds = [
