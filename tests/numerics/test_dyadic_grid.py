@@ -193,6 +193,7 @@ def test_floats_have_the_places_of_float64_on_the_host(bits, rng):
             reach = np.float32([[x64.min()], [-x64.max()]])
             reach = np.nextafter(reach, np.float32(-np.inf))
             grid = WideGrid.of_reach(reach, bits, 15, 0)
+            assert isinstance(grid, WideGrid)
             want = grid._in_float64(ordered=False).place(x64)
             values = given if given.dtype == np.float32 else DoubleFloat.of_float64(x64)
             np.testing.assert_array_equal(grid.place(values), want)

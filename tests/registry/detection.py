@@ -332,7 +332,7 @@ def point_of(rows: np.ndarray, score: float, support: float) -> tuple[float, flo
 
 def f1_of(
     w: np.ndarray, *, thresholds: tuple[float, ...], average: str | None, **given: np.ndarray
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """The F1 score, the precision and the recall at an IoU of 0.5 and 0.7, (S, C) or (S,)."""
     parts = np.full((3, 2, len(thresholds), CLASSES), np.nan)
     for label in range(CLASSES):

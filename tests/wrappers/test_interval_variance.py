@@ -1,5 +1,7 @@
 """`Interval` of `Variance` and `Std`: against the derivatives of the value, and coverage."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ by_metric = pytest.mark.parametrize("name", EMPTY)
 
 def values_of(name, x, w):
     """The value, and its standard error from the derivative by the weight of each row."""
-    metric = EMPTY[name].metric
+    metric: Any = EMPTY[name].metric
 
     def value(weights):
         squares = weights @ (x - np.average(x, weights=weights)) ** 2
