@@ -34,6 +34,7 @@ KEEPS_LESS = {
     *(metrics.ModelFLOPs, metrics.Rate),
     # Rows as they are.
     *(metrics.SpearmanCorrCoef, metrics.KendallTau, metrics.KID, metrics.MeanAveragePrecision),
+    *(metrics.SpearmanTest, metrics.KendallTest),
     *(metrics.LastValue, metrics.ConcordanceIndex, metrics.Silhouette, metrics.DunnIndex),
     # An estimate by hashes.
     *(metrics.Cardinality, metrics.DistinctN),

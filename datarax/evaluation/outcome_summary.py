@@ -298,7 +298,7 @@ def _of_labels(outcome: Outcome) -> str:
     config, columns = outcome.config, outcome.columns
     outputs = ["target", *(config.outputs("preds") if config.scores == "labels" else ())]
     names = [repr(name) for output in outputs for name in columns.get(output) or ()]
-    return f"column{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    return f"{'one of the columns' if len(names) > 1 else 'column'} {', '.join(names)}"
 
 
 def wrong_labels(unusable: Unusable, columns: str) -> str:

@@ -187,7 +187,10 @@ def test_labels_out_of_range_are_counted(tmp_path, capsys):
     assert values(summary) == {"accuracy": None, "cohen_kappa": None}
     (found,) = summary["excluded"]
     assert (found["reason"], found["rows"], found["where"]) == ("out of range", 1, "all metrics")
-    assert found["effect"] == "the result is NaN; --on-invalid exclude leaves such rows out"
+    assert found["effect"] == (
+        "the result is NaN; --on-invalid exclude leaves such rows out: one of the columns 't', 'p' "
+        "holds 7; expected 0 to 2 as labels"
+    )
     left = evaluated(
         tmp_path / "out", *argv, "--metrics", "accuracy,cohen_kappa", "--on-invalid", "exclude"
     )
