@@ -1,6 +1,6 @@
 """The mean of each cluster of points, and the squared distances of its points from that mean."""
 
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import jax
 import numpy as np
@@ -25,6 +25,32 @@ from datarax.statistics.moments import (
     unit_exponent,
 )
 from datarax.statistics.sums_about_mean import powers_about_mean
+
+
+class Clusters(Protocol):
+    """The sizes of points with labels."""
+
+    num_clusters: int
+    num_features: int
+
+
+def labelled_points(
+    features: ArrayLike, labels: ArrayLike, sizes: Clusters
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Points (..., D), their integer labels (...), and which labels are those of clusters.
+
+    Raises:
+        MetricInputError: the shapes do not fit together; shows both.
+        MetricTypeError: the labels are not integers.
+    """
+    x = numeric(features, "features")
+    labels = integers(labels, "labels", "integer labels", booleans=True)
+    if x.shape != (*labels.shape, sizes.num_features):
+        raise MetricInputError(
+            f"features of shape {x.shape} and labels of shape {labels.shape}; expected features of "
+            f"shape {(*labels.shape, sizes.num_features)} for num_features={sizes.num_features}"
+        )
+    return x, labels, in_range(labels, sizes.num_clusters)
 
 
 class ClusterMoments(CountsInvalid, kw_only=False):
@@ -62,15 +88,7 @@ class ClusterMoments(CountsInvalid, kw_only=False):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
         """
-        x = numeric(features, "features")
-        labels = integers(labels, "labels", "integer labels", booleans=True)
-        if x.shape != (*labels.shape, self.num_features):
-            raise MetricInputError(
-                f"features of shape {x.shape} and labels of shape {labels.shape}; expected "
-                f"features of shape {(*labels.shape, self.num_features)} for "
-                f"num_features={self.num_features}"
-            )
-        known = in_range(labels, self.num_clusters)
+        x, labels, known = labelled_points(features, labels, self)
         w, invalid = rows_weight(not_finite(x, -1) | out_of_range(~known, labels), weights)
         counts = w.astype(xp.bool_)[..., None]
         batch = self._of(

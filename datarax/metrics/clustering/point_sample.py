@@ -5,8 +5,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, integers, numeric, positive_int
-from datarax._errors import MetricInputError
+from datarax._checks import as_float, default_float, positive_int
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, faster_in_numpy, xp
 from datarax.algebra.devices import Asking
@@ -18,7 +17,8 @@ from datarax.numerics.exact import Exact
 from datarax.numerics.hashing import bits_of_rows, mixed
 from datarax.numerics.limbs import Limbs, add_limbs, as_double, limbs_from_int
 from datarax.numerics.scaling import power_of_two_near_reciprocal
-from datarax.statistics.batches import in_range, least_weight, rows_weight
+from datarax.statistics.batches import least_weight, rows_weight
+from datarax.statistics.cluster_moments import labelled_points
 from datarax.statistics.invalid_counts import NOT_SAMPLED, CountsInvalid, not_finite, out_of_range
 from datarax.statistics.moments import as_double as of_parts
 from datarax.statistics.row_sample import RowSample, row_keys
@@ -168,15 +168,7 @@ class ClusteredPoints(CountsInvalid, kw_only=False):
         index: ArrayLike | None = None,
     ) -> Self:
         """Adds points (..., D) with integer labels (...)."""
-        x = numeric(features, "features")
-        labels = integers(labels, "labels", "integer labels", booleans=True)
-        if x.shape != (*labels.shape, self.num_features):
-            raise MetricInputError(
-                f"features of shape {x.shape} and labels of shape {labels.shape}; expected "
-                f"features of shape {(*labels.shape, self.num_features)} for "
-                f"num_features={self.num_features}"
-            )
-        known = in_range(labels, self.num_clusters)
+        x, labels, known = labelled_points(features, labels, self)
         w, invalid = rows_weight(not_finite(x, -1) | out_of_range(~known, labels), weights)
         dtype = default_float()
         parts = replicated((*as_double(x), xp.where(known, labels, 0), as_float(w)))
