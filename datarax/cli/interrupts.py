@@ -40,7 +40,8 @@ def noted() -> Iterator[None]:
     """Within the block, Ctrl-C raises `KeyboardInterrupt` as always, and is noted: see `came`.
 
     The exception may be lost: a callback that the interpreter calls, such as those of JAX when
-    garbage is collected, drops it, and an import may turn it into an `ImportError`.
+    garbage is collected, drops it, and an import may turn it into an `ImportError`. Python prints
+    what a callback drops; it does not print this one, which is raised again where `came` is asked.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -51,11 +52,17 @@ def noted() -> Iterator[None]:
         _came.set()
         raise KeyboardInterrupt
 
+    def print_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+        if not (came() and dropped.exc_type is KeyboardInterrupt):
+            print_others(dropped)
+
+    print_others, sys.unraisablehook = sys.unraisablehook, print_dropped
     signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = print_others
         _came.clear()
 
 

@@ -93,7 +93,6 @@ def handled():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("when", ["import", "run"])
 @pytest.mark.parametrize("call", [interrupt, dropped, turned])
 def test_it_is_not_lost(handled, commands, monkeypatch, capsys, call, when):
@@ -105,7 +104,6 @@ def test_it_is_not_lost(handled, commands, monkeypatch, capsys, call, when):
         assert capsys.readouterr() == ("", "interrupted\n")
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_it_is_not_lost_while_the_main_thread_waits(handled):
     ended, seen = threading.Event(), []
 
@@ -156,3 +154,29 @@ program()
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_what_a_callback_drops_is_printed_unless_it_is_the_interrupt():
+    """Python prints what is raised in a callback of a weak reference, and goes on."""
+    code = """
+import signal, weakref
+from datarax.cli import interrupts
+def drop(call):
+    class Target: pass
+    target = Target()
+    keep = weakref.ref(target, call)
+    del target
+def fail(_):
+    raise ValueError("a fault of a callback")
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with interrupts.noted():
+    drop(fail)
+    drop(lambda _: signal.raise_signal(signal.SIGINT))
+    drop(fail)
+    assert interrupts.came()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.count("ValueError: a fault of a callback") == 2
+    assert "KeyboardInterrupt" not in done.stderr
