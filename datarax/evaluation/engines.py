@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, TypeVar
 
@@ -41,6 +42,7 @@ class Workers(SpawnContext):
         with self._lock:
             if self.killed:
                 raise BrokenProcessPool("the executor was killed")
+            _block_interrupts()
             start()
             self._started.append(process)
 
@@ -237,16 +239,21 @@ def _dask(address: str | None, workers: int, environment: dict[str, str]) -> Ite
     with ExitStack() as stack:
         cluster: Any = address
         if address is None:
-            cluster = _start_masked(start, _end_workers)
+            cluster = _start_masked(start, lambda started: _end_workers(started, started.close))
             stack.enter_context(cluster)
         client = stack.enter_context(distributed.Client(cluster))
         try:
             yield client.get_executor(pure=False)
         except (KeyboardInterrupt, GeneratorExit):
-            ours = None if address is not None else cluster
             close = stack.pop_all().close
-            _try_soon(lambda: (ours and _end_workers(ours), close()))
+            _try_soon(close if address is not None else partial(_end_workers, cluster, close))
             raise
+
+
+def _block_interrupts() -> None:
+    """From here on, processes that this thread starts do not get Ctrl-C."""
+    resource_tracker.ensure_running()  # unblocks SIGINT on the thread that starts it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _start_masked(start: Callable[[], T], close: Callable[[T], object]) -> T:
@@ -257,7 +264,7 @@ def _start_masked(start: Callable[[], T], close: Callable[[T], object]) -> T:
     started: Future[T] = Future()
 
     def run() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        _block_interrupts()
         try:
             started.set_result(start())
         except BaseException as error:
@@ -271,15 +278,11 @@ def _start_masked(start: Callable[[], T], close: Callable[[T], object]) -> T:
         raise
 
 
-def _end_workers(cluster: Any) -> None:
-    """Ends the workers of a cluster of Dask and the cluster, whatever they compute.
+def _end_workers(cluster: Any, close: Callable[[], object]) -> None:
+    """Ends the workers of a cluster of Dask, whatever they compute, and then closes the cluster.
 
     Otherwise Dask waits for what they compute, and says what it lost.
     """
-    handlers = logging.getLogger("distributed").handlers
-    levels = [handler.level for handler in handlers]
-    for handler in handlers:
-        handler.setLevel(logging.CRITICAL + 1)
 
     async def end() -> None:
         for each in cluster.workers.values():
@@ -288,12 +291,28 @@ def _end_workers(cluster: Any) -> None:
         # In the same step of the loop, so that Dask starts no other workers in their place.
         await asyncio.gather(*(each.close() for each in cluster.workers.values()))
 
-    try:
+    # At a lower level, Dask says later which connections were closed.
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    with _no_logs_of_dask():
         cluster.sync(end)
-        cluster.close()
+        close()
+
+
+@contextmanager
+def _no_logs_of_dask() -> Iterator[None]:
+    # A filter, because Dask sets the levels of its handlers where a cluster starts and closes.
+    handlers = logging.getLogger("distributed").handlers[:]
+    for handler in handlers:
+        handler.addFilter(_nothing)
+    try:
+        yield
     finally:
-        for handler, level in zip(handlers, levels, strict=True):
-            handler.setLevel(level)
+        for handler in handlers:
+            handler.removeFilter(_nothing)
+
+
+def _nothing(_: logging.LogRecord) -> bool:
+    return False
 
 
 def _try_soon(close: Callable[[], object]) -> None:
