@@ -219,7 +219,7 @@ def alpha_of(w: np.ndarray, ratings: np.ndarray, *, level: str) -> float:
     )
     both = product(range(CATEGORIES), repeat=2)
     expected = fsum([count[a] * count[b] * apart(a, b) for a, b in both])
-    return 1 - (total - 1) * observed / expected if expected else np.nan
+    return 1 - (total - 1) * observed / expected if expected and total > 1 else np.nan
 
 
 def library_alpha(w: np.ndarray, ratings: np.ndarray, *, level: str) -> float | None:

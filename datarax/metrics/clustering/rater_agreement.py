@@ -107,8 +107,9 @@ class KrippendorffAlpha(Metric):
     all. 1 is perfect agreement, 0 that of chance. Two values c and k disagree by 0 or 1
     ("nominal"), by `(c - k)^2` ("interval"), or by the square of the number of ratings from one to
     the other ("ordinal"), where ratings of c and k itself count half. A subject with fewer than two
-    ratings does not count. No data, no subject with two ratings, or all ratings equal gives NaN. As
-    `krippendorff.alpha`. K. Krippendorff (2011), Computing Krippendorff's alpha-reliability.
+    ratings does not count. No data, no subject with two ratings, all ratings equal, or weights of
+    all ratings of 1 or less together gives NaN. As `krippendorff.alpha`. K. Krippendorff (2011),
+    Computing Krippendorff's alpha-reliability.
 
     Raises:
         MetricInputError: another `level`, or `num_values` is not a positive integer.
@@ -159,7 +160,8 @@ class KrippendorffAlpha(Metric):
         observed = (matrix * apart).sum((0, 1))
         expected = (share[:, None] * share[None, :] * apart).sum((0, 1))
         # One pair fewer of each rating: not with itself.
-        return (1 - observed / expected * ((total - 1) / total)).to_float()
+        alpha = 1 - observed / expected * ((total - 1) / total)
+        return xp.where(total.to_float() > 1, alpha.to_float(), np.nan)
 
     def _disagreement(self, share: DoubleFloat) -> DoubleFloat:
         """How much each two values disagree, (K, K)."""

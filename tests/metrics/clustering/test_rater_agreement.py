@@ -45,6 +45,16 @@ def test_a_missing_rating_is_nan_or_minus_one():
         assert metric.update(whole).results() == metric.update(whole.astype(int)).results()
 
 
+def test_ratings_that_weigh_one_together_or_less_give_no_alpha():
+    """The correction for finite samples would be 0, or of the other sign: an alpha above 1."""
+    metric, ratings = metrics.KrippendorffAlpha(num_values=5), PUBLISHED[1:9, 1:3] - 1
+    for total, given in ((0.5, False), (1.0, False), (1.25, True)):
+        weights = np.full(8, total / 16)
+        value = metric.update(ratings, weights=weights).results()
+        assert np.isnan(value) != given, total
+        assert not given or value <= 1
+
+
 @pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
 def test_many_raters_and_values(level, rng):
     raters, values = 25, 60
