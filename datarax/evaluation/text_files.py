@@ -87,6 +87,9 @@ class TextFile(PyarrowFile):
                     if agreed.kind == "boolean" or not self._is_of(block, name, wider):
                         return MIXED_MARKS
                     agreed = wider
+        if whole and agreed is not None and agreed[:2] == ("float", 0):
+            # Integers of more than 64 bits: as floats, some would be equal.
+            return MIXED_MARKS if self._has_rounded_integer(name, agreed) else agreed
         return agreed
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
@@ -106,7 +109,13 @@ class TextFile(PyarrowFile):
                     widened |= {name for name in now if wider[name] != now[name]}
                     now = wider
                 for name in widened:
-                    self._check_integers(block, name, table.column(name), above)
+                    rounded = self._rounded_integer(block, name, table.column(name))
+                    if rounded is not None:
+                        raise ValueError(
+                            f"the column {name!r} holds fractions or integers of more than 64 "
+                            f"bits, and in row {above + rounded[0] + 1:,} the integer "
+                            f"{rounded[1]}, which no float64 has; write it as text, or round it"
+                        )
                 above += table.num_rows
                 yield from table.to_batches()
 
@@ -151,23 +160,28 @@ class TextFile(PyarrowFile):
         point = self.text.decimal
         return text in _NULLS or is_number(text.replace(point, ".") if point != "." else text)
 
-    def _check_integers(
-        self, block: "pyarrow.Buffer", name: str, column: "pyarrow.ChunkedArray", above: int
-    ) -> None:
-        """Raises if a float has not the value of the integer that the file has."""
+    def _rounded_integer(
+        self, block: "pyarrow.Buffer", name: str, column: "pyarrow.ChunkedArray"
+    ) -> tuple[int, str] | None:
+        """The first row of a block, and its integer, of which a column of floats has another."""
         flat = column.combine_chunks()
         while self.arrow().types.is_list(flat.type):
             flat = flat.flatten()
         with np.errstate(invalid="ignore"):
             if not (np.abs(flat.to_numpy(zero_copy_only=False)) >= 2**53).any():
-                return
+                return None
         for row, text in enumerate(self.texts(block, name)):
             for each in _INTEGER.findall(text or ""):
                 if int(float(each)) != int(each):
-                    raise ValueError(
-                        f"the column {name!r} holds fractions, and in row {above + row + 1:,} the "
-                        f"integer {each}, which no float64 has; write it as text, or round it"
-                    )
+                    return row, each
+        return None
+
+    def _has_rounded_integer(self, name: str, found: ColumnType) -> bool:
+        with closing(self.read_blocks()) as blocks:
+            return any(
+                self._rounded_integer(block, name, self.parse(block, {name: found}).column(0))
+                for block in blocks
+            )
 
     def read_blocks(self) -> Generator["pyarrow.Buffer", None, None]:
         """The blocks, in which a reader may note what the later ones need of the first."""

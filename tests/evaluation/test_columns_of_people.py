@@ -129,6 +129,27 @@ def test_ids_may_be_numbers_first_and_text_later(name, late, tmp_path, small_blo
         seen(path, id="id")
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+@pytest.mark.parametrize("base", [2**63 - 20, 10**30])
+@pytest.mark.parametrize("late", [True, False])
+def test_ids_may_be_integers_of_more_than_64_bits(name, base, late, tmp_path, small_blocks):
+    """As floats, they would be one id."""
+    ids = [*range(40 * late), *range(base, base + 40)]
+    path = tmp_path / name
+    if name == "a.csv":
+        path.write_text("id,n\n" + "".join(f"{x},1\n" for x in ids))
+    else:
+        json_lines(path, [{"id": x, "n": 1} for x in ids])
+    assert seen(path, id="id")["id"] == [str(x) for x in ids]
+    clusters = evaluated(
+        tmp_path / "out",
+        path,
+        *("--task", "regression", "--preds", "n", "--target", "n", "--metrics", "mae"),
+        *("--cluster-by", "id", "--slice-by", "id"),
+    )["slices"][0]["rows"]
+    assert {x["name"] for x in clusters} >= {str(base), str(base + 1)}
+
+
 def test_the_command_takes_ids_of_several_types(tmp_path, small_blocks, capsys):
     rows = [
         {"score": 0.9 if i % 3 else 0.1, "label": 1, "id": x} | ({"by": "b"} if i > 50 else {})

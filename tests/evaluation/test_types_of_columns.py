@@ -114,9 +114,8 @@ def test_a_large_integer_is_never_rounded(name, tmp_path):
         [*range(100), 0.5, large],
     ):
         error = message(lines(path, rows))
-        assert (
-            f"the column 'x' holds fractions, and in row {len(rows)} the integer {large}" in error
-        )
+        said = "the column 'x' holds fractions or integers of more than 64 bits, and in row"
+        assert f"{said} {len(rows)} the integer {large}" in error
     # In one batch, before there is a fraction.
     assert "some integers of 9,007,199,254,740,992 or more" in message(
         lines(path, [large, *range(100), 0.5])
