@@ -459,8 +459,11 @@ def a_path(text: str) -> str:
 
 
 def a_folder(text: str) -> Path:
-    """A path as `a_path`, which would be the current folder if it were empty."""
-    return Path(a_path(text))
+    """A path as `a_path`, which would be the current folder if it were empty, and is of no file."""
+    path = a_path(text)
+    if os.path.isfile(path):  # noqa: PTH113, that of pathlib raises an error of a long name
+        raise argparse.ArgumentTypeError(f"expected a folder, got the file {text!r}")
+    return Path(path)
 
 
 def _fraction(text: str) -> float:

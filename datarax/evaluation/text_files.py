@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datarax._errors import MetricInputError
 from datarax._optional import optional
 from datarax.evaluation.arrow_files import (
     PyarrowFile,
@@ -63,7 +64,10 @@ class TextFile(PyarrowFile):
 
     def layout(self) -> tuple[Iterable[tuple[str, ColumnType]], list[Part]]:
         with closing(self.read_blocks()) as blocks:
-            types = self.found_types(next(blocks, self._owned(b"")))
+            first = next(blocks, None)
+            if first is None:
+                raise MetricInputError(f"{self.path}: the file is empty")
+            types = self.found_types(first)
         return ((name, _as_written(found)) for name, found in types.items()), [self.whole()]
 
     may_have_later_columns = False

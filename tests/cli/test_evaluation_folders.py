@@ -1,5 +1,6 @@
 """Merging; comparing models; and what is refused, in one line."""
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -221,11 +222,11 @@ def test_labels_out_of_range_are_counted(tmp_path, capsys):
         ({"--query": "label"}, "argument --query: is for --task ranking"),
         ({"--workers": "2"}, "argument --workers: needs --engine"),
         ({"--resume": None}, "argument --resume: needs --output"),
-        ({"--output": "a.parquet"}, "'a.parquet': File exists"),
         ({"--task": "regression", "--preds": "country"}, "the column 'country' has the value"),
         ({"--task": "ranking"}, "the task ranking needs --query"),
         ({"--task": "detection"}, "--preds names 1 columns; the task detection takes 3: boxes,"),
         ({"--task": "guess"}, "argument --task: invalid choice: 'guess'"),
+        ({"--output": "a.parquet"}, "--output: expected a folder, got the file 'a.parquet'"),
     ],
 )
 def test_errors_are_one_line(tmp_path, capsys, monkeypatch, changes, said):
@@ -242,6 +243,9 @@ def test_errors_are_one_line(tmp_path, capsys, monkeypatch, changes, said):
         ("a.parquet", b"PAR1 no", "a.parquet: cannot be read"),
         ("a.parquet", b"", "a.parquet: the file is empty"),
         ("a.csv", b"score,label\n0.5,1\n0.5\n", "a.csv: cannot be read"),
+        ("a.csv", b"\n \n", "a.csv: the file is empty"),
+        ("a.csv.gz", gzip.compress(b""), "a.csv.gz: the file is empty"),
+        ("a.json", b"[]", "a.json: the file is empty"),
         ("a.csv", b"score,label\n", "no rows to evaluate"),
         ("a.csv", b"score,label\n0.5,\n,1\n", "no rows to evaluate: the column"),
         ("a.jsonl", b"{", "a.jsonl: cannot be read"),
