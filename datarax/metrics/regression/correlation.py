@@ -130,9 +130,9 @@ class PearsonTest(RegressionMetric):
     A dict: "correlation", r, and "p_value", the probability that Student's t of n - 2 degrees of
     freedom is beyond `r * sqrt((n - 2) / (1 - r**2))` in size, for n examples (the total weight).
     It is exact if one of both is normal and they are independent. For n = 2 it is 1. NaN where
-    either is constant, and so for fewer than two examples. Float weights count as repetitions, for
-    which a p-value means little. All values are one population. Inside `jit`, with more than 66
-    examples, the relative error is below 1e-3 for p-values above 1e-6.
+    either is constant, and for any other n below 3. Float weights count as repetitions, for which a
+    p-value means little. All values are one population. Inside `jit`, with more than 66 examples,
+    the relative error is below 1e-3 for p-values above 1e-6.
 
     As `scipy.stats.pearsonr`. `PearsonCorrCoef` shares its statistic in a `Collection`.
 

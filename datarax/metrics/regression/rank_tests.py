@@ -64,9 +64,9 @@ class SpearmanTest(RankTest, SpearmanRanks):
     A dict: "correlation", r, as `SpearmanCorrCoef`, and "p_value", the probability that Student's t
     of n - 2 degrees of freedom is beyond `r * sqrt((n - 2) / (1 - r**2))` in size, for n examples
     (the total weight): the approximation of M. G. Kendall and A. Stuart (1973), which is good from
-    about ten examples on. For n = 2 it is 1. NaN where either is constant, and so for fewer than
-    two examples. Float weights count as repetitions, for which a p-value means little. All values
-    are one population.
+    about ten examples on. For n = 2 it is 1. NaN where either is constant, and for any other n
+    below 3. Float weights count as repetitions, for which a p-value means little. All values are
+    one population.
 
     Of more than `capacity` examples, the correlation is an estimate, and the p-value is that of the
     estimate. `bounds()` are certain to hold both, and `results` warns if they are wide. With
@@ -179,8 +179,8 @@ class KendallTest(RankTest, KendallPairs):
     orders agree or disagree at least so much. It is exact if there are no ties and all weights are
     0 or 1, for up to 33 examples, and if at most one pair is discordant (or concordant). Otherwise
     it is by the normal distribution, with the variance that the ties leave. NaN where either is
-    constant, and so for fewer than two examples. Float weights count as repetitions, for which a
-    p-value means little. All values are one population.
+    constant, and for weights that are below 3 together and not 2. Float weights count as
+    repetitions, for which a p-value means little. All values are one population.
 
     Of more than `capacity` examples, the correlation is an estimate, and the p-value is that of the
     estimate. `bounds()` are certain to hold both, and `results` warns if they are wide. With
