@@ -366,12 +366,12 @@ def test_rows_kept_apart_are_the_rows_one_by_one(rng):
         rows = rows_of(calls)
         with np.errstate(invalid="ignore"):  # a distance may be infinite
             apart = terms_of_rows(metric, calls, rows)
-        for row in (0, rows - 1):
-            one = jax.tree.map(lambda x, i=row: x[i], by_rows(calls, rows))
-            for x, y in zip(apart, metric.apply(one).as_ratio(), strict=True):
-                np.testing.assert_allclose(
-                    x.to_float()[row], y.to_float(), rtol=1e-6, atol=1e-12, err_msg=case.id
-                )
+            for row in (0, rows - 1):
+                one = jax.tree.map(lambda x, i=row: x[i], by_rows(calls, rows))
+                for x, y in zip(apart, metric.apply(one).as_ratio(), strict=True):
+                    np.testing.assert_allclose(
+                        x.to_float()[row], y.to_float(), rtol=1e-6, atol=1e-12, err_msg=case.id
+                    )
         value = np.asarray(metric.apply(calls).reading().value)
         least, greatest = metric.value_range
         assert np.all(np.isnan(value) | (least <= value) & (value <= greatest)), case.id

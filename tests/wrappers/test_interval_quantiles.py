@@ -82,7 +82,8 @@ def test_few_rows_and_extreme_weights(rng):
     for w in (1e30, 1e-30):
         found = Interval(metrics.Median()).update(x, weights=np.full(50, w, np.float32)).results()
         assert np.isnan([found["lower"], found["upper"], found["std_error"]]).all()
-        assert found["value"] == Interval(metrics.Median()).update(x).results()["value"]
+        value = Interval(metrics.Median()).update(x).results()["value"]
+        assert found["value"] == pytest.approx(value, abs=1e-3)  # both are estimates
 
 
 @long

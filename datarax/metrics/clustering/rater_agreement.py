@@ -10,6 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, xp
 from datarax.algebra.fields import field, state
+from datarax.distributed.collectives import unsharded
 from datarax.metric.base import Metric
 from datarax.metric.declared import shareable
 from datarax.numerics.double_float import DoubleFloat
@@ -46,6 +47,7 @@ def rated_subjects(ratings: ArrayLike, size: int, weights: Weights) -> RatedSubj
     x = numeric(ratings, "ratings")
     if not x.ndim:
         raise MetricInputError("ratings of shape (); expected (..., R), one rating of each rater")
+    x = unsharded(x, -1)  # raters are taken in pairs
     if is_integer(x):
         missing = x == -1 if np.issubdtype(x.dtype, np.signedinteger) else xp.zeros_like(x, bool)
         known = in_range(x, size)
