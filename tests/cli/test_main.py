@@ -47,9 +47,10 @@ def test_output_that_cannot_be_written(capsys, tmp_path):
     file.write_text("kept")
     taken = tmp_path / "taken"
     (taken / "history.jsonl").mkdir(parents=True)
-    for bad in (file, file / "below", taken):
+    cannot = "cannot write to"
+    for bad, said in ((file, "expected a folder"), (file / "below", cannot), (taken, cannot)):
         error = refusal(capsys, "demo", "--output", bad)
-        assert error.startswith("datarax demo: error: argument --output: cannot write to ")
+        assert error.startswith(f"datarax demo: error: argument --output: {said}")
         assert repr(str(bad)) in error
     assert file.read_text() == "kept"
 
