@@ -249,7 +249,8 @@ def test_folders_that_do_not_agree(tmp_path):
 def test_folders_of_other_writers(tmp_path):
     frame = {"x": [1.0, 2.0, 4.0], "k": ["a", "b", "b"]}
     pd.DataFrame(frame).to_parquet(tmp_path / "pandas", partition_cols=["k"])
-    pl.DataFrame(frame).write_parquet(tmp_path / "polars", partition_by="k", mkdir=True)
+    (tmp_path / "polars").mkdir()
+    pl.DataFrame(frame).write_parquet(tmp_path / "polars", partition_by="k")
     write_dataset(
         pa.table(frame), tmp_path / "arrow", format="csv", partitioning=["k"],
         partitioning_flavor="hive",
