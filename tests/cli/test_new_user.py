@@ -35,7 +35,7 @@ ONE_LABEL = "p,t\n" + "cat,cat\n" * 3
         (
             {"a.json": "[]"},
             ("--task", "binary"),
-            "'p' for the output 'preds'; there is none",
+            "a.json: the file is empty",
         ),
         (
             {"a.csv": "0.1,1\n0.2,0"},
