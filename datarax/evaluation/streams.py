@@ -219,6 +219,8 @@ def _chunk_of(source: Any, name: str) -> _Chunk | None:
         pa = _pyarrow()
         if isinstance(source, pa.RecordBatchReader):
             return _of_reader(source)
+        if isinstance(source, pa.Table):
+            return _of_reader(source.to_reader())
         if hasattr(source, "__arrow_c_stream__"):
             return _of_reader(pa.RecordBatchReader.from_stream(source))
         if hasattr(source, "__arrow_c_array__"):
@@ -368,7 +370,11 @@ def _check_types(found: Types, wanted: Types, where: str) -> None:
 
 def _rows_of_part(batch: "pyarrow.RecordBatch") -> int:
     """The rows of each part: a power of two, fewer if rows are large."""
-    width = max(batch.nbytes // max(batch.num_rows, 1), 1)
+    try:
+        size = batch.nbytes
+    except _pyarrow().ArrowTypeError:  # pyarrow 20 has none of text as views, as Polars has it
+        size = batch.get_total_buffer_size()
+    width = max(size // max(batch.num_rows, 1), 1)
     most = 1 << max((PART_BYTES // width).bit_length() - 1, 4)
     return min(PART_ROWS, most)
 
