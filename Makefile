@@ -40,7 +40,7 @@ demo: $(DEMO)/.ready ## Train on real data over 8 simulated devices, and check e
 test: $(VENV)/.ready ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
-# Also every metric in every environment, on the oldest and the newest versions: 75 minutes on two cores.
+# Also every metric in every environment, on the oldest and the newest versions: two hours on two cores.
 test-everywhere: export DATARAX_TEST_EVERYWHERE := 1
 test-everywhere: test-long test-oldest test-newest ## The tests with every metric in every environment, on all versions
 
